@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+# make demo         sparse frames of a small LeRobot dataset made on the spot (DATASET=folder: of yours)
+# make test         everything that must pass: lint, native tests under sanitizers, Python tests
+# make exactness    the whole exactness protocol, 10,000 requests
+# make bench        ratios beside other readers, on DATASET="folder ..."
+# make lint | native-test | stub | clean
+#
+# All of it works in .venv. Missing system packages: root gets them through apt, others are told the command.
+PYTHON ?= python3
+VENV ?= .venv
+DATASET ?=
+# PEERS=0 leaves out what is only compared with (torch is large); the tests that need it are skipped.
+PEERS ?= 1
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+.PHONY: demo test exactness bench lint tidy native-test stub stub-is-fresh clean
+
+BIN := $(VENV)/bin
+JOBS := $(shell nproc)
+CPP := $(wildcard cpp_ext/*.cpp)
+HEADERS := $(wildcard cpp_ext/*.h)
+STUB := daft_sparsevideo/_core.pyi
+MAKE_STUB := $(BIN)/python -m nanobind.stubgen -q -m daft_sparsevideo._core -o
+# The name of a mark says which extras of pyproject.toml are installed.
+comma := ,
+ALL := $(VENV)/installed-test,lint$(if $(filter 1,$(PEERS)),$(comma)bench)
+
+demo: $(VENV)/installed-demo
+	$(BIN)/python examples/demo.py $(DATASET)
+
+test: lint native-test $(ALL)
+	$(BIN)/pytest -q
+
+exactness: $(ALL)
+	SPARSEVIDEO_EXACTNESS=full $(BIN)/pytest -q tests/test_exactness.py
+
+bench: $(ALL)
+	@[ -n "$(DATASET)" ] || { echo 'usage: make bench DATASET="folder of a LeRobot v3 dataset ..."'; exit 2; }
+	$(BIN)/python -m benchmarks $(DATASET)
+
+lint: $(ALL) stub-is-fresh
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror $(CPP) $(HEADERS) $(wildcard cpp_ext/tests/*)
+	$(MAKE) --keep-going --jobs=$(JOBS) tidy
+
+# A mark for each file that has passed, so that only changes are looked at again.
+tidy: $(CPP:cpp_ext/%.cpp=build/tidy/%)
+build/tidy/%: cpp_ext/%.cpp $(HEADERS) .clang-tidy $(ALL)
+	@mkdir -p $(@D)
+	$(BIN)/clang-tidy --quiet -p build/module $<
+	touch $@
+
+native-test: $(ALL)
+	$(BIN)/cmake -S . -B build/native -DSPARSEVIDEO_NATIVE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python
+	$(BIN)/cmake --build build/native --parallel $(JOBS)
+	$(BIN)/ctest --test-dir build/native --output-on-failure --parallel $(JOBS)
+
+# The types of the compiled module, as nanobind tells them.
+stub: $(ALL)
+	$(MAKE_STUB) $(STUB)
+
+stub-is-fresh: $(ALL)
+	@mkdir -p build
+	$(MAKE_STUB) build/_core.pyi
+	diff -u $(STUB) build/_core.pyi || { echo "$(STUB) isn't what the module says: make stub"; exit 1; }
+
+clean:
+	rm -rf build dist $(VENV) .mypy_cache .pytest_cache .ruff_cache
+
+# The module is built again when what it is made of changes; build/module makes that incremental.
+RECIPE := $(foreach kind,py toml patch,$(wildcard ffmpeg-patch/*.$(kind)))
+$(VENV)/installed-%: pyproject.toml CMakeLists.txt $(CPP) $(HEADERS) $(RECIPE) $(VENV)/ready
+	$(if $(findstring bench,$*),PYTHON=$(PYTHON) .ci/system-packages ffmpeg)
+	[ -n "$${SPARSEVIDEO_FFMPEG_PREFIX:-}" ] || $(BIN)/python ffmpeg-patch/build.py ffmpeg
+	$(BIN)/pip install -q --no-build-isolation --config-settings=build-dir=build/module -e '.[$*]'
+	touch $@
+
+$(VENV)/ready: pyproject.toml
+	PYTHON=$(PYTHON) .ci/system-packages
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $(VENV)/build-requires
+	$(BIN)/pip install -q -r $(VENV)/build-requires cmake ninja
+	touch $@

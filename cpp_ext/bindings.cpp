@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// Converts between Python and the core, and releases the GIL; decides nothing.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <ranges>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "shard.h"
+#include "thread_budget.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace sparsevideo {
+namespace {
+
+/// A seekable binary Python file. Reads are serialised by a lock of its own, taken without the GIL.
+class PythonFileSource final : public ByteSource {
+ public:
+  explicit PythonFileSource(nb::object file) : file_(std::move(file)) {
+    size_bytes_ = nb::cast<std::uint64_t>(file_.attr("seek")(0, SEEK_END));
+    count_open();
+  }
+  PythonFileSource(const PythonFileSource&) = delete;
+  PythonFileSource& operator=(const PythonFileSource&) = delete;
+  ~PythonFileSource() override {
+    const nb::gil_scoped_acquire gil;
+    file_.reset();
+  }
+  [[nodiscard]] std::uint64_t size_bytes() const override { return size_bytes_; }
+
+ private:
+  std::size_t read_some(std::uint64_t offset, std::span<std::uint8_t> out) override {
+    const std::lock_guard lock(mutex_);
+    const nb::gil_scoped_acquire gil;
+    try {
+      file_.attr("seek")(offset);
+      const auto bytes = nb::cast<nb::bytes>(file_.attr("read")(out.size()));
+      const std::size_t count = std::min(bytes.size(), out.size());
+      std::memcpy(out.data(), bytes.c_str(), count);
+      return count;
+    } catch (nb::python_error& error) {
+      throw Error(ErrorKind::kRead, error.what());
+    } catch (const nb::cast_error&) {
+      throw Error(ErrorKind::kRead, "read() of the file object did not return bytes");
+    }
+  }
+
+  nb::object file_;
+  std::uint64_t size_bytes_ = 0;
+  std::mutex mutex_;
+};
+
+std::unique_ptr<ByteSource> make_source(const nb::object& source) {
+  if (nb::isinstance<nb::str>(source)) {
+    const auto path = nb::cast<std::string>(source);
+    const nb::gil_scoped_release release;
+    return std::make_unique<FileSource>(path);
+  }
+  if (nb::isinstance<nb::bytes>(source)) {
+    const auto bytes = nb::cast<nb::bytes>(source);
+    const auto* data = static_cast<const std::uint8_t*>(bytes.data());
+    return std::make_unique<MemorySource>(std::vector<std::uint8_t>(data, data + bytes.size()));
+  }
+  return std::make_unique<PythonFileSource>(source);
+}
+
+std::shared_ptr<Shard> open_shard(const nb::object& source, const std::string& name) {
+  try {
+    auto bytes = make_source(source);
+    const nb::gil_scoped_release release;
+    return std::make_shared<Shard>(std::move(bytes));
+  } catch (const Error& error) {
+    throw Error(error.kind(), name.empty() ? error.what() : name + ": " + error.what());
+  }
+}
+
+using Int64Array = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ByteArray = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+template <typename T>
+using Column = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+/// A new NumPy array of project(row) for every row.
+template <typename T, typename Rows, typename Project>
+Column<T> make_column(const Rows& rows, Project project) {
+  auto values = std::make_unique<std::vector<T>>();
+  values->reserve(std::ranges::size(rows));
+  for (const auto& row : rows) {
+    values->push_back(static_cast<T>(std::invoke(project, row)));
+  }
+  T* data = values->data();
+  const std::size_t size = values->size();
+  nb::capsule owner(values.release(), [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
+  return Column<T>(data, {size}, owner);
+}
+
+std::span<const std::int64_t> view(const Int64Array& array) { return {array.data(), array.size()}; }
+
+/// The index of a shard, and what keeps it alive.
+class IndexView {
+ public:
+  explicit IndexView(std::shared_ptr<Shard> shard) : shard_(std::move(shard)) {}
+  const StreamIndex& operator*() const { return shard_->index(); }
+  const StreamIndex* operator->() const { return &shard_->index(); }
+
+ private:
+  std::shared_ptr<Shard> shard_;
+};
+
+std::pair<int, int> fraction(AVRational value) { return {value.num, value.den}; }
+
+DecodeResult decode(Shard& shard, const Int64Array& frames, const ByteArray& out, const Int64Array& offsets,
+                    int height, int width, bool apply_rotation, int num_threads) {
+  if (offsets.size() != frames.size()) {
+    throw nb::value_error("offsets must have one entry a frame");
+  }
+  if ((height == 0) != (width == 0) || height < 0 || width < 0) {
+    throw nb::value_error("height and width must both be positive, or both 0");
+  }
+  const auto& records = shard.index().frames();
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const auto frame = static_cast<std::size_t>(frames.data()[i]);
+    if (frame >= records.size()) {
+      continue;  // Shard::decode says which
+    }
+    const std::size_t bytes = 3 * static_cast<std::size_t>(height > 0 ? height : records[frame].height) *
+                              static_cast<std::size_t>(width > 0 ? width : records[frame].width);
+    const auto offset = static_cast<std::size_t>(offsets.data()[i]);
+    if (offset > out.size() || bytes > out.size() - offset) {
+      throw nb::value_error("out is too small for the frames at their offsets");
+    }
+  }
+  const Output output{out.data(), view(offsets), {height, width}, apply_rotation};
+  const nb::gil_scoped_release release;
+  return shard.decode(view(frames), output, num_threads);
+}
+
+/// A property that is a new array each time.
+template <typename Class, typename Make>
+void define_column(nb::class_<Class>& type, const char* name, Make make) {
+  type.def_prop_ro(name, make, nb::rv_policy::move);
+}
+
+/// A column with one value a coded picture, computed from its packets.
+template <typename Value>
+Column<std::int64_t> picture_column(const StreamIndex& index, Value value) {
+  return make_column<std::int64_t>(index.pictures(), [&](const PictureRecord& picture) {
+    return value(index.packets().subspan(static_cast<std::size_t>(picture.first_packet),
+                                         static_cast<std::size_t>(picture.packet_count)));
+  });
+}
+
+std::int64_t total_bytes(std::span<const PacketRecord> packets) {
+  std::int64_t bytes = 0;
+  for (const PacketRecord& packet : packets) {
+    bytes += packet.size_bytes;
+  }
+  return bytes;
+}
+
+std::string pix_fmt_name(const StreamIndex& index) {
+  const char* name = av_get_pix_fmt_name(static_cast<AVPixelFormat>(index.parameters().format));
+  return name == nullptr ? "" : name;
+}
+
+void bind_index(nb::module_& m) {
+  using View = const IndexView&;
+  using Packets = std::span<const PacketRecord>;
+  nb::class_<IndexView> type(m, "StreamIndex");
+  type.def_prop_ro("codec", [](View i) { return std::string(avcodec_get_name(i->parameters().codec_id)); })
+      .def_prop_ro("pix_fmt", [](View i) { return pix_fmt_name(*i); })
+      .def_prop_ro("width", [](View i) { return i->parameters().width; })
+      .def_prop_ro("height", [](View i) { return i->parameters().height; })
+      .def_prop_ro("rotation", [](View i) { return i->rotation_degrees(); })
+      .def_prop_ro("num_frames", [](View i) { return i->frames().size(); })
+      .def_prop_ro("num_pictures", [](View i) { return i->pictures().size(); })
+      .def_prop_ro("nbytes", [](View i) { return i->size_bytes(); })
+      .def_prop_ro("time_base", [](View i) { return fraction(i->time_base()); })
+      .def_prop_ro("average_fps", [](View i) { return fraction(i->average_fps()); })
+      .def_prop_ro("has_graph", [](View i) { return i->has_graph(); })
+      .def_prop_ro("fallback_reason", [](View i) { return i->fallback_reason(); });
+  define_column(type, "frame_pts", [](View i) { return make_column<std::int64_t>(i->frames(), &FrameRecord::pts); });
+  define_column(type, "frame_duration",
+                [](View i) { return make_column<std::int64_t>(i->frames(), &FrameRecord::duration); });
+  define_column(type, "frame_picture",
+                [](View i) { return make_column<std::int32_t>(i->frames(), &FrameRecord::picture); });
+  define_column(type, "frame_width",
+                [](View i) { return make_column<std::int32_t>(i->frames(), &FrameRecord::width); });
+  define_column(type, "frame_height",
+                [](View i) { return make_column<std::int32_t>(i->frames(), &FrameRecord::height); });
+  define_column(type, "picture_pts",
+                [](View i) { return make_column<std::int64_t>(i->picture_pts(), std::identity{}); });
+  define_column(type, "picture_dts",
+                [](View i) { return picture_column(*i, [](Packets packets) { return packets.front().dts; }); });
+  define_column(type, "picture_position",
+                [](View i) { return picture_column(*i, [](Packets packets) { return packets.front().position; }); });
+  define_column(type, "picture_size", [](View i) { return picture_column(*i, total_bytes); });
+  define_column(type, "picture_flags",
+                [](View i) { return make_column<std::uint8_t>(i->traits(), std::identity{}); });
+  define_column(type, "reference_offsets",
+                [](View i) { return make_column<std::int64_t>(i->graph().offsets(), std::identity{}); });
+  define_column(type, "references",
+                [](View i) { return make_column<std::int32_t>(i->graph().all_references(), std::identity{}); });
+}
+
+void bind_plan(nb::module_& m) {
+  nb::class_<DecodeStats>(m, "DecodeStats")
+      .def(nb::init<>())
+      .def_ro("requested", &DecodeStats::requested)
+      .def_ro("unique", &DecodeStats::unique)
+      .def_ro("reconstructed", &DecodeStats::reconstructed)
+      .def_ro("state_only", &DecodeStats::state_only)
+      .def_ro("dropped", &DecodeStats::dropped)
+      .def_ro("segments", &DecodeStats::segments)
+      .def_ro("bytes_read", &DecodeStats::bytes_read)
+      .def_ro("fallbacks", &DecodeStats::fallbacks);
+  nb::class_<Segment> segment_type(m, "PlanSegment");
+  segment_type.def_ro("start", &Segment::start)
+      .def_prop_ro("stop", &Segment::stop)
+      .def_ro("contiguous", &Segment::contiguous);
+  define_column(segment_type, "outcomes", [](const Segment& segment) {
+    return make_column<std::uint8_t>(segment.outcomes, [](Outcome outcome) { return static_cast<int>(outcome); });
+  });
+  define_column(segment_type, "targets",
+                [](const Segment& segment) { return make_column<std::int32_t>(segment.targets, std::identity{}); });
+  nb::class_<DecodePlan> plan_type(m, "Plan");
+  plan_type.def_ro("stats", &DecodePlan::stats).def_ro("segments", &DecodePlan::segments);
+  define_column(plan_type, "closure", [](const DecodePlan& plan) {
+    std::vector<std::int32_t> pictures;
+    for (const Segment& segment : plan.segments) {
+      for (std::int32_t picture = segment.start; picture < segment.stop(); ++picture) {
+        if (segment.outcomes[static_cast<std::size_t>(picture - segment.start)] == Outcome::kReconstruct) {
+          pictures.push_back(picture);
+        }
+      }
+    }
+    std::ranges::sort(pictures);
+    const auto repeated = std::ranges::unique(pictures);
+    pictures.erase(repeated.begin(), repeated.end());
+    return make_column<std::int32_t>(pictures, std::identity{});
+  });
+  nb::class_<DecodeResult>(m, "DecodeResult")
+      .def_ro("stats", &DecodeResult::stats)
+      .def_prop_ro("errors", [](const DecodeResult& result) {
+        std::vector<std::pair<std::size_t, std::string>> errors;
+        for (const FrameFailure& failure : result.failures) {
+          errors.emplace_back(failure.request, failure.cause);
+        }
+        return errors;
+      });
+}
+
+void bind_shard(nb::module_& m) {
+  nb::class_<Shard>(m, "Shard")
+      .def(nb::new_(&open_shard), "source"_a, nb::kw_only(), "name"_a = "")
+      .def_prop_ro("index", [](const std::shared_ptr<Shard>& shard) { return IndexView(shard); })
+      .def_prop_ro("reads", [](Shard& shard) { return shard.source().reads(); })
+      .def_prop_ro("bytes_read", [](Shard& shard) { return shard.source().bytes_read(); })
+      .def_prop_ro("opens", [](Shard& shard) { return shard.source().opens(); })
+      .def("close", [](Shard& shard) { shard.source().close(); })
+      .def("plan", [](const Shard& shard, const Int64Array& frames) { return shard.plan(view(frames)); }, "frames"_a)
+      .def("decode", &decode, "frames"_a, "out"_a, "offsets"_a, nb::kw_only(), "height"_a = 0, "width"_a = 0,
+           "apply_rotation"_a = false, "num_threads"_a = 0);
+}
+
+/// The class of daft_sparsevideo/errors.py for a kind of error.
+const char* class_name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kNotFound:
+      return "ShardNotFoundError";
+    case ErrorKind::kRead:
+      return "ShardReadError";
+    case ErrorKind::kFormat:
+      return "ShardFormatError";
+    case ErrorKind::kOutOfRange:
+      return "FrameOutOfRangeError";
+    case ErrorKind::kDecode:
+      return "FrameDecodeError";
+  }
+  return "SparseVideoError";
+}
+
+}  // namespace
+}  // namespace sparsevideo
+
+NB_MODULE(_core, m) {
+  using namespace sparsevideo;
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const Error& error) {
+      const nb::object type = nb::module_::import_("daft_sparsevideo.errors").attr(class_name(error.kind()));
+      PyErr_SetString(type.ptr(), error.what());
+    }
+  });
+  bind_index(m);
+  bind_plan(m);
+  bind_shard(m);
+  m.def("set_thread_budget", &set_thread_budget, "threads"_a);
+  m.def("thread_budget", &thread_budget);
+  m.def("ffmpeg_version", [] { return av_version_info(); });
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "ffmpeg_handles.h"
+
+namespace sparsevideo {
+
+enum class DecoderMode {
+  kIndex,       // headers only; frames come out as they would in a full decode
+  kSparse,      // shows frames after any start, since the graph has proven them
+  kContiguous,  // what any player does
+};
+
+/// FFmpeg's decoder on one thread, with the complaints that it makes while it works.
+class PictureDecoder {
+ public:
+  using OnCodedUnit = std::function<void(const AVCodedUnit&)>;
+
+  PictureDecoder(const AVCodecParameters& parameters, AVRational time_base, DecoderMode mode,
+                 OnCodedUnit on_coded_unit);
+
+  /// Sends a packet, or nullptr to drain. False if the decoder refused it (a complaint is noted).
+  bool send(const AVPacket* packet);
+
+  /// Takes the next finished frame; false when more packets are needed or all are out.
+  bool receive(AVFrame& frame);
+
+  /// Forgets all pictures, but not what was said about the stream.
+  void flush() { avcodec_flush_buffers(context_.get()); }
+
+  /// Returns what the decoder complained about since the last call, or "".
+  std::string take_complaint();
+
+  [[nodiscard]] int reorder_depth() const { return context_->has_b_frames; }
+  [[nodiscard]] int x264_build() const;
+  /// Tells the decoder what it would know had it seen the stream from its beginning.
+  void set_history(int reorder_depth, int x264_build);
+
+ private:
+  static void coded_unit(AVCodecContext* context, const AVCodedUnit* unit);
+
+  OnCodedUnit on_coded_unit_;
+  CodecContextPtr context_;
+  std::string complaint_;
+};
+
+/// Whether the decoder of this codec reports its references (the patched ones do).
+bool reports_references(AVCodecID codec);
+
+}  // namespace sparsevideo

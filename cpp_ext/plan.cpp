@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <ranges>
+
+namespace sparsevideo {
+
+namespace {
+
+constexpr std::int64_t kNoPts = std::numeric_limits<std::int64_t>::min();
+constexpr std::int32_t kNever = std::numeric_limits<std::int32_t>::max();
+
+std::size_t at(std::int32_t picture) { return static_cast<std::size_t>(picture); }
+
+}  // namespace
+
+Planner::Planner(const ReferenceGraph& graph, std::span<const std::uint8_t> traits,
+                 std::span<const std::int64_t> pts, bool has_graph)
+    : graph_(graph), traits_(traits), pts_(pts), has_graph_(has_graph) {
+  // `open` holds the starts that nothing has blocked yet, ascending. A picture that reaches back to
+  // `earliest` blocks the starts in (earliest, picture), unless it can be left out.
+  std::vector<std::size_t> open;
+  bool leading_skipped = false;
+  for (std::int32_t picture = 0; picture < static_cast<std::int32_t>(traits.size()); ++picture) {
+    const std::uint8_t trait = traits[at(picture)];
+    const std::int32_t earliest = has_graph ? graph.earliest(picture) : picture;
+    if ((trait & PictureTraits::kLeadingSkipped) != 0) {
+      leading_skipped = true;
+    }
+    if ((trait & PictureTraits::kDisposable) == 0 && !leading_skipped) {
+      while (!open.empty() && starts_[open.back()].picture > earliest) {
+        starts_[open.back()].blocked_from = picture;
+        open.pop_back();
+      }
+    }
+    if ((trait & PictureTraits::kStart) != 0 && earliest == picture) {
+      open.push_back(starts_.size());
+      starts_.push_back({picture, kNever});
+    }
+    if ((trait & PictureTraits::kReset) != 0) {
+      resets_.push_back(picture);
+    }
+    if ((trait & PictureTraits::kOpaque) != 0) {
+      opaque_.push_back(picture);
+    }
+  }
+}
+
+std::int32_t Planner::reset_before(std::int32_t picture) const {
+  const auto after = std::ranges::upper_bound(resets_, picture);
+  return after == resets_.begin() ? 0 : *std::prev(after);
+}
+
+bool Planner::is_opaque(std::int32_t target) const {
+  if (!has_graph_) {
+    return true;
+  }
+  const auto first = std::ranges::lower_bound(opaque_, reset_before(target));
+  return first != opaque_.end() && *first <= target;
+}
+
+std::int32_t Planner::start_for(std::int32_t lowest, std::int32_t target) const {
+  const auto after = std::ranges::upper_bound(starts_, lowest, {}, &Start::picture);
+  const std::int64_t target_pts = pts_[at(target)];
+  for (const Start& start : std::ranges::subrange(starts_.begin(), after) | std::views::reverse) {
+    const std::int64_t start_pts = pts_[at(start.picture)];
+    const bool shown_before = start_pts == kNoPts || target_pts == kNoPts || start_pts <= target_pts;
+    if (start.blocked_from > target && shown_before) {
+      return start.picture;
+    }
+  }
+  return -1;
+}
+
+Segment Planner::plan_contiguous(std::span<const std::int32_t> targets) const {
+  std::int32_t start = targets.front();
+  for (const std::int32_t target : targets) {
+    start = std::min(start, has_graph_ ? reset_before(target) : start_for(target, target));
+  }
+  Segment segment;
+  segment.start = std::max(start, 0);
+  segment.outcomes.assign(at(targets.back() - segment.start) + 1, Outcome::kReconstruct);
+  segment.targets.assign(targets.begin(), targets.end());
+  segment.contiguous = true;
+  return segment;
+}
+
+Segment Planner::sparse_segment(std::int32_t start, std::vector<std::int32_t> targets) const {
+  Segment segment;
+  segment.start = start;
+  segment.outcomes.resize(at(targets.back() - start) + 1);
+  for (std::int32_t picture = start; picture <= targets.back(); ++picture) {
+    const bool leave_out = (traits_[at(picture)] & PictureTraits::kDisposable) != 0 ||
+                           graph_.earliest(picture) < start;
+    segment.outcomes[at(picture - start)] = leave_out ? Outcome::kDrop : Outcome::kStateOnly;
+  }
+  for (const std::int32_t picture : graph_.closure(targets)) {
+    segment.outcomes[at(picture - start)] = Outcome::kReconstruct;
+  }
+  segment.targets = std::move(targets);
+  return segment;
+}
+
+std::vector<Segment> Planner::plan(std::span<const std::int32_t> targets) const {
+  struct Group {
+    std::int32_t start;
+    std::int32_t lowest;
+    bool contiguous;
+    std::vector<std::int32_t> targets;
+  };
+  std::vector<Group> groups;
+  for (const std::int32_t target : targets) {
+    const std::int32_t lowest = has_graph_ ? graph_.lowest(target) : target;
+    std::int32_t start = is_opaque(target) ? -1 : start_for(lowest, target);
+    bool contiguous = start < 0;
+    if (contiguous) {
+      start = plan_contiguous({&target, 1}).start;
+    }
+    Group* last = groups.empty() ? nullptr : &groups.back();
+    if (last != nullptr && start <= last->targets.back()) {
+      // Both would pass over the same pictures: one decoder serves both, if some start suits both.
+      const std::int32_t shared_lowest = std::min(last->lowest, lowest);
+      const std::int32_t shared_start =
+          contiguous || last->contiguous ? std::min(start, last->start) : start_for(shared_lowest, target);
+      if (shared_start >= 0 && shared_start <= std::min(start, last->start) &&
+          contiguous == last->contiguous) {
+        last->start = shared_start;
+        last->lowest = shared_lowest;
+        last->targets.push_back(target);
+        continue;
+      }
+    }
+    groups.push_back({start, lowest, contiguous, {target}});
+  }
+  std::vector<Segment> segments;
+  segments.reserve(groups.size());
+  for (Group& group : groups) {
+    segments.push_back(group.contiguous ? plan_contiguous(group.targets)
+                                        : sparse_segment(group.start, std::move(group.targets)));
+  }
+  return segments;
+}
+
+}  // namespace sparsevideo

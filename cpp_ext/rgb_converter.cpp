@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rgb_converter.h"
+
+#include <cstring>
+
+extern "C" {
+#include <libavutil/imgutils.h>
+#include <libavutil/opt.h>
+}
+
+namespace sparsevideo {
+
+namespace {
+
+constexpr int kNeutral = 1 << 16;  // contrast and saturation in swscale's fixed point
+constexpr std::size_t kChannels = 3;
+
+// swscale's coefficient tables follow the numbers of AVColorSpace, with gaps.
+int coefficients_of(AVColorSpace space) {
+  switch (space) {
+    case AVCOL_SPC_BT709:
+      return SWS_CS_ITU709;
+    case AVCOL_SPC_FCC:
+      return SWS_CS_FCC;
+    case AVCOL_SPC_SMPTE240M:
+      return SWS_CS_SMPTE240M;
+    case AVCOL_SPC_BT2020_NCL:
+    case AVCOL_SPC_BT2020_CL:
+      return SWS_CS_BT2020;
+    default:
+      return SWS_CS_DEFAULT;
+  }
+}
+
+ScalerPtr make_scaler(const AVFrame& frame, int height, FrameSize out, int out_height, int field) {
+  ScalerPtr scaler(check_allocated(sws_alloc_context()));
+  const auto set = [&](const char* name, std::int64_t value) {
+    check(av_opt_set_int(scaler.get(), name, value, 0), name, ErrorKind::kDecode);
+  };
+  const auto format = static_cast<AVPixelFormat>(frame.format);
+  set("srcw", frame.width);
+  set("srch", height);
+  set("src_format", frame.format);
+  set("dstw", out.width);
+  set("dsth", out_height);
+  set("dst_format", AV_PIX_FMT_RGB24);
+  set("sws_flags", SWS_BILINEAR);
+  // Where the chroma samples lie between the luma samples, as swscale counts it.
+  const AVPixFmtDescriptor* descriptor = av_pix_fmt_desc_get(format);
+  if (descriptor->log2_chroma_w != 0 || descriptor->log2_chroma_h != 0) {
+    const AVChromaLocation location = frame.chroma_location == AVCHROMA_LOC_UNSPECIFIED
+                                          ? AVCHROMA_LOC_CENTER
+                                          : frame.chroma_location;
+    int x = 0;
+    int y = 0;
+    av_chroma_location_enum_to_pos(&x, &y, location);
+    x *= (1 << descriptor->log2_chroma_w) - 1;
+    y *= (1 << descriptor->log2_chroma_h) - 1;
+    if (field >= 0) {
+      y = (y + 256 * field) >> 1;
+    }
+    if (descriptor->log2_chroma_w != 0) {
+      set("src_h_chr_pos", x);
+    }
+    if (descriptor->log2_chroma_h != 0) {
+      set("src_v_chr_pos", y);
+    }
+  }
+  check(sws_init_context(scaler.get(), nullptr, nullptr), "cannot convert this pixel format to RGB",
+        ErrorKind::kDecode);
+  const int* coefficients = sws_getCoefficients(coefficients_of(frame.colorspace));
+  const int full_range = frame.color_range == AVCOL_RANGE_JPEG ? 1 : 0;
+  sws_setColorspaceDetails(scaler.get(), coefficients, full_range, coefficients, 1, 0, kNeutral,
+                           kNeutral);
+  return scaler;
+}
+
+// Writes the picture in `upright`, whose rows are `stride` bytes apart, turned clockwise.
+void rotate(const std::uint8_t* upright, std::size_t stride, FrameSize out, int quarter_turns,
+            std::uint8_t* rotated) {
+  const bool swaps = quarter_turns % 2 != 0;
+  const int height = swaps ? out.width : out.height;  // of `upright`
+  const int width = swaps ? out.height : out.width;
+  for (int y = 0; y < out.height; ++y) {
+    for (int x = 0; x < out.width; ++x) {
+      const int from_y = quarter_turns == 1 ? height - 1 - x : quarter_turns == 2 ? height - 1 - y : x;
+      const int from_x = quarter_turns == 1 ? y : quarter_turns == 2 ? width - 1 - x : width - 1 - y;
+      const std::size_t from = static_cast<std::size_t>(from_y) * stride +
+                               static_cast<std::size_t>(from_x) * kChannels;
+      std::memcpy(rotated, upright + from, kChannels);
+      rotated += kChannels;
+    }
+  }
+}
+
+int field_height(int height, int field) { return (height + 1 - field) / 2; }
+
+// swscale writes whole blocks of samples, past the end of a row that is no multiple of them.
+constexpr int kBlockWidth = 16;
+
+std::size_t row_bytes(int width) { return static_cast<std::size_t>(width) * kChannels; }
+
+}  // namespace
+
+void RgbConverter::configure(const AVFrame& frame, FrameSize out, bool interlaced) {
+  const Key key{frame.width,      frame.height,          frame.format, frame.colorspace,
+                frame.color_range, frame.chroma_location, interlaced,   out};
+  if (scalers_[0] && key == key_) {
+    return;
+  }
+  if (interlaced) {
+    for (int field = 0; field < 2; ++field) {
+      scalers_[static_cast<std::size_t>(field)] =
+          make_scaler(frame, field_height(frame.height, field), out, field_height(out.height, field), field);
+    }
+  } else {
+    scalers_[0] = make_scaler(frame, frame.height, out, out.height, -1);
+  }
+  key_ = key;
+}
+
+void RgbConverter::convert(const AVFrame& frame, FrameSize size, int quarter_turns, std::uint8_t* out) {
+  const FrameSize upright = quarter_turns % 2 == 0 ? size : FrameSize{size.width, size.height};
+  const int padded_width = FFALIGN(upright.width, kBlockWidth);
+  const std::size_t stride = row_bytes(padded_width);
+  if (quarter_turns == 0 && padded_width == upright.width) {
+    scale(frame, upright, out, stride);
+    return;
+  }
+  scratch_.resize(stride * static_cast<std::size_t>(upright.height) + AV_INPUT_BUFFER_PADDING_SIZE);
+  scale(frame, upright, scratch_.data(), stride);
+  if (quarter_turns != 0) {
+    rotate(scratch_.data(), stride, size, quarter_turns, out);
+    return;
+  }
+  for (int y = 0; y < upright.height; ++y) {
+    std::memcpy(out + static_cast<std::size_t>(y) * row_bytes(upright.width),
+                scratch_.data() + static_cast<std::size_t>(y) * stride, row_bytes(upright.width));
+  }
+}
+
+void RgbConverter::scale(const AVFrame& frame, FrameSize size, std::uint8_t* out, std::size_t stride) {
+  const bool interlaced = (frame.flags & AV_FRAME_FLAG_INTERLACED) != 0;
+  configure(frame, size, interlaced);
+  const int fields = interlaced ? 2 : 1;
+  for (int field = 0; field < fields; ++field) {
+    std::array<const std::uint8_t*, 4> planes = {};
+    std::array<int, 4> strides = {};
+    for (std::size_t plane = 0; plane < planes.size() && frame.data[plane] != nullptr; ++plane) {
+      planes[plane] = frame.data[plane] + static_cast<std::ptrdiff_t>(field) * frame.linesize[plane];
+      strides[plane] = frame.linesize[plane] * fields;
+    }
+    const std::array<std::uint8_t*, 4> out_planes = {out + static_cast<std::size_t>(field) * stride};
+    const std::array<int, 4> out_strides = {static_cast<int>(stride) * fields};
+    const int height = interlaced ? field_height(frame.height, field) : frame.height;
+    check(sws_scale(scalers_[static_cast<std::size_t>(field)].get(), planes.data(), strides.data(), 0,
+                    height, out_planes.data(), out_strides.data()),
+          "cannot convert a frame to RGB", ErrorKind::kDecode);
+  }
+}
+
+}  // namespace sparsevideo

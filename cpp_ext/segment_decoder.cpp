@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "segment_decoder.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "shard.h"
+
+namespace sparsevideo {
+
+namespace {
+
+enum class Trust {
+  kPlanned,     // any doubt ends the run
+  kContiguous,  // pictures with doubts, and those that predict from them, are left out
+  kSequential,  // the same, and frames are told by counting from the first one
+};
+
+Outcome outcome_of(const Segment& segment, std::int32_t picture) {
+  return segment.outcomes[static_cast<std::size_t>(picture - segment.start)];
+}
+
+// Codecs without a graph may say only in the first packet what holds for all: tables, the encoder's
+// version. A decoder that starts later sees that packet first.
+bool needs_first_packet(const StreamIndex& index, const Segment& segment) {
+  return !index.codec_has_graph() && segment.start > 0;
+}
+
+std::vector<std::int32_t> packets_to_read(const StreamIndex& index, const Segment& segment) {
+  std::vector<std::int32_t> packets;
+  if (needs_first_packet(index, segment)) {
+    packets.push_back(0);
+  }
+  for (std::int32_t picture = segment.start; picture < segment.stop(); ++picture) {
+    if (outcome_of(segment, picture) == Outcome::kReconstruct) {
+      const PictureRecord& record = index.pictures()[static_cast<std::size_t>(picture)];
+      for (std::int32_t i = 0; i < record.packet_count; ++i) {
+        packets.push_back(record.first_packet + i);
+      }
+    }
+  }
+  return packets;
+}
+
+}  // namespace
+
+/// One attempt at a segment.
+class SegmentDecoder::Run {
+ public:
+  Run(SegmentDecoder& owner, const Segment& segment, Trust trust, std::set<std::int32_t>& missing)
+      : owner_(owner),
+        index_(owner.index_),
+        segment_(segment),
+        trust_(trust),
+        missing_(missing),
+        reader_(owner.source_, index_, packets_to_read(index_, segment)),
+        decoder_(index_.parameters(), index_.time_base(),
+                 trust == Trust::kPlanned ? DecoderMode::kSparse : DecoderMode::kContiguous,
+                 [this](const AVCodedUnit& unit) { on_coded_unit(unit); }) {}
+
+  /// Delivers frames and takes them out of `missing`. Returns the first doubt, or "".
+  std::string execute();
+
+  /// What is wrong with a decoded picture, or "".
+  [[nodiscard]] std::string damage_of(std::int32_t picture) const;
+
+  [[nodiscard]] std::int64_t bytes_read() const { return reader_.bytes_read(); }
+
+ private:
+  void send_picture(std::int32_t picture, Outcome outcome);
+  void send_packet(std::int32_t number, Outcome outcome);
+  void take_frames();
+  void on_coded_unit(const AVCodedUnit& unit);
+  void note_doubt(std::int32_t picture, const std::string& doubt);
+
+  SegmentDecoder& owner_;
+  const StreamIndex& index_;
+  const Segment& segment_;
+  const Trust trust_;
+  std::set<std::int32_t>& missing_;
+  PacketReader reader_;
+  PictureDecoder decoder_;
+  FramePtr frame_ = make_frame();
+  PacketPtr packet_ = make_packet();
+  std::int32_t sending_ = -1;  // the picture whose packets are being sent
+  std::uint64_t lists_hash_ = 0;
+  std::size_t frames_out_ = 0;
+  std::map<std::int32_t, std::string> damaged_;
+  std::string doubt_;
+};
+
+void SegmentDecoder::Run::note_doubt(std::int32_t picture, const std::string& doubt) {
+  if (doubt_.empty()) {
+    doubt_ = doubt;
+  }
+  damaged_.emplace(picture, doubt);
+}
+
+void SegmentDecoder::Run::on_coded_unit(const AVCodedUnit& unit) {
+  if (unit.picture == nullptr || sending_ < 0) {
+    return;
+  }
+  lists_hash_ = hash_references(lists_hash_, unit, sending_, index_.packets());
+  if (has_missing_reference(unit)) {
+    note_doubt(sending_, "a reference is missing");
+  }
+  for (std::int32_t i = 0; i < unit.nb_references && trust_ != Trust::kPlanned; ++i) {
+    const AVCodedReference& reference = unit.references[i];
+    const std::int32_t packet = packet_of(*reference.frame);
+    if (reference.list < 0 || packet < 0) {
+      continue;
+    }
+    const std::int32_t other = index_.packets()[static_cast<std::size_t>(packet)].picture;
+    if (const std::string damage = damage_of(other); other != sending_ && !damage.empty()) {
+      note_doubt(sending_, damage);
+    }
+  }
+}
+
+void SegmentDecoder::Run::take_frames() {
+  while (decoder_.receive(*frame_)) {
+    const std::string complaint = decoder_.take_complaint();
+    std::int32_t picture = -1;
+    if (trust_ == Trust::kSequential) {
+      picture = frames_out_ < index_.frames().size() ? index_.frames()[frames_out_].picture : -1;
+      ++frames_out_;
+    } else if (const std::int32_t packet = packet_of(*frame_);
+               packet >= 0 && static_cast<std::size_t>(packet) < index_.packets().size()) {
+      picture = index_.packets()[static_cast<std::size_t>(packet)].picture;
+    }
+    if (!complaint.empty()) {
+      note_doubt(picture, complaint);
+    }
+    if (picture >= 0 && missing_.contains(picture) && damage_of(picture).empty() &&
+        (frame_->flags & AV_FRAME_FLAG_STATE_ONLY) == 0) {
+      owner_.on_frame_(picture, *frame_);
+      missing_.erase(picture);
+    }
+  }
+  if (const std::string complaint = decoder_.take_complaint(); !complaint.empty()) {
+    note_doubt(sending_, complaint);
+  }
+}
+
+void SegmentDecoder::Run::send_packet(std::int32_t number, Outcome outcome) {
+  const PacketRecord& record = index_.packets()[static_cast<std::size_t>(number)];
+  const PictureRecord& picture = index_.pictures()[static_cast<std::size_t>(record.picture)];
+  const std::span<const std::uint8_t> body =
+      outcome == Outcome::kReconstruct ? reader_.read(number) : index_.state_bytes(record);
+  // A decoder that starts in the middle of the stream is told what held there.
+  const bool begins_picture = number == picture.first_packet;
+  const bool begins_segment = begins_picture && record.picture == segment_.start && segment_.start > 0;
+  std::vector<std::uint8_t> prefix;
+  if (begins_segment) {
+    prefix = index_.parameter_sets_before(record.picture);
+  }
+  std::span<const std::uint8_t> extradata;
+  if (begins_segment || (begins_picture && index_.changes_extradata_at(record.picture))) {
+    extradata = index_.extradata_at(record.picture);
+  }
+  av_packet_unref(packet_.get());
+  const std::size_t size = prefix.size() + body.size();
+  if (av_new_packet(packet_.get(), static_cast<int>(size)) < 0) {
+    throw std::bad_alloc();
+  }
+  std::ranges::copy(prefix, packet_->data);
+  std::ranges::copy(body, packet_->data + prefix.size());
+  if (!extradata.empty()) {
+    std::uint8_t* side = check_allocated(
+        av_packet_new_side_data(packet_.get(), AV_PKT_DATA_NEW_EXTRADATA, extradata.size()));
+    std::ranges::copy(extradata, side);
+  }
+  packet_->pts = record.pts;
+  packet_->dts = record.dts;
+  packet_->flags = outcome == Outcome::kStateOnly ? AV_PKT_FLAG_STATE_ONLY : 0;
+  name_packet(*packet_, number);
+  decoder_.send(packet_.get());
+  take_frames();
+}
+
+void SegmentDecoder::Run::send_picture(std::int32_t picture, Outcome outcome) {
+  const PictureRecord& record = index_.pictures()[static_cast<std::size_t>(picture)];
+  sending_ = picture;
+  lists_hash_ = 0;
+  for (std::int32_t i = 0; i < record.packet_count; ++i) {
+    send_packet(record.first_packet + i, outcome);
+  }
+  if (outcome == Outcome::kReconstruct && trust_ == Trust::kPlanned && lists_hash_ != record.lists_hash) {
+    note_doubt(picture, "a picture would predict from other pictures than it should");
+  }
+}
+
+std::string SegmentDecoder::Run::execute() {
+  if (trust_ != Trust::kSequential) {
+    decoder_.set_history(index_.reorder_depth(), index_.x264_build());
+  }
+  if (needs_first_packet(index_, segment_)) {
+    send_packet(0, Outcome::kReconstruct);
+    decoder_.flush();
+    damaged_.clear();
+    doubt_.clear();
+  }
+  for (std::int32_t picture = segment_.start; picture < segment_.stop() && !missing_.empty(); ++picture) {
+    const Outcome outcome = segment_.outcomes[static_cast<std::size_t>(picture - segment_.start)];
+    switch (outcome) {
+      case Outcome::kDrop:
+        ++owner_.stats_.dropped;
+        break;
+      case Outcome::kStateOnly:
+        ++owner_.stats_.state_only;
+        send_picture(picture, outcome);
+        break;
+      case Outcome::kReconstruct:
+        ++owner_.stats_.reconstructed;
+        send_picture(picture, outcome);
+        break;
+    }
+    if (trust_ == Trust::kPlanned && !doubt_.empty()) {
+      return doubt_;
+    }
+  }
+  if (!missing_.empty()) {
+    sending_ = segment_.stop() - 1;
+    decoder_.send(nullptr);
+    take_frames();
+  }
+  if (!missing_.empty() && doubt_.empty()) {
+    doubt_ = "the decoder did not show every frame that was asked for";
+  }
+  return doubt_;
+}
+
+
+std::string SegmentDecoder::Run::damage_of(std::int32_t picture) const {
+  if (index_.codec_has_graph()) {
+    const auto found = damaged_.find(picture);
+    return found == damaged_.end() ? std::string() : found->second;
+  }
+  // Without a graph, everything up to the next start may predict from a damaged picture.
+  auto after = damaged_.upper_bound(picture);
+  if (after == damaged_.begin()) {
+    return {};
+  }
+  const auto& [damaged, cause] = *std::prev(after);
+  for (std::int32_t other = damaged + 1; other <= picture; ++other) {
+    if ((index_.traits()[static_cast<std::size_t>(other)] & PictureTraits::kStart) != 0) {
+      return {};
+    }
+  }
+  return cause;
+}
+
+SegmentDecoder::SegmentDecoder(ByteSource& source, const StreamIndex& index, DecodeStats& stats,
+                               OnFrame on_frame, OnFailure on_failure)
+    : source_(source),
+      index_(index),
+      stats_(stats),
+      on_frame_(std::move(on_frame)),
+      on_failure_(std::move(on_failure)) {}
+
+void SegmentDecoder::decode(const Segment& segment) {
+  std::set<std::int32_t> missing(segment.targets.begin(), segment.targets.end());
+  std::map<std::int32_t, std::string> causes;
+  const auto attempt = [&](const Segment& planned, Trust trust) {
+    Run run(*this, planned, trust, missing);
+    const std::string doubt = run.execute();
+    stats_.bytes_read += run.bytes_read();
+    for (const std::int32_t picture : missing) {
+      const std::string damage = run.damage_of(picture);
+      causes[picture] = damage.empty() ? doubt : damage;
+    }
+    return std::ranges::any_of(missing, [&](std::int32_t picture) { return run.damage_of(picture).empty(); });
+  };
+  const auto remaining = [&] { return std::vector<std::int32_t>(missing.begin(), missing.end()); };
+  try {
+    bool undecided = true;
+    if (index_.frames_name_packets() && !segment.contiguous) {
+      attempt(segment, Trust::kPlanned);
+      stats_.fallbacks += missing.empty() ? 0 : 1;
+    }
+    if (index_.frames_name_packets() && !missing.empty()) {
+      const Segment contiguous =
+          segment.contiguous ? segment : index_.planner().plan_contiguous(remaining());
+      undecided = attempt(contiguous, Trust::kContiguous);
+    }
+    if (!missing.empty() && undecided) {
+      ++stats_.fallbacks;
+      Segment all;
+      all.targets = remaining();
+      all.outcomes.assign(static_cast<std::size_t>(all.targets.back()) + 1, Outcome::kReconstruct);
+      attempt(all, Trust::kSequential);
+    }
+  } catch (const Error& error) {
+    for (const std::int32_t picture : missing) {
+      causes[picture] = error.what();
+    }
+  }
+  for (const std::int32_t picture : missing) {
+    on_failure_(picture, causes[picture]);
+  }
+}
+
+}  // namespace sparsevideo

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "packet_reader.h"
+#include "picture_decoder.h"
+#include "plan.h"
+#include "stream_index.h"
+
+namespace sparsevideo {
+
+struct DecodeStats;
+
+/// Decodes one segment with one decoder, and falls back to safer ways where that leaves doubts.
+///
+/// First as planned. If the decoder complains, shows other reference lists than the index recorded,
+/// or a target does not come out, what is still missing is decoded from the last reset on with
+/// nothing left out, and at last from the beginning of the stream. Pictures that are damaged even
+/// then, or that predict from a damaged one, are failures.
+class SegmentDecoder {
+ public:
+  using OnFrame = std::function<void(std::int32_t picture, const AVFrame& frame)>;
+  using OnFailure = std::function<void(std::int32_t picture, const std::string& cause)>;
+
+  SegmentDecoder(ByteSource& source, const StreamIndex& index, DecodeStats& stats, OnFrame on_frame,
+                 OnFailure on_failure);
+
+  void decode(const Segment& segment);
+
+ private:
+  class Run;
+
+  ByteSource& source_;
+  const StreamIndex& index_;
+  DecodeStats& stats_;
+  OnFrame on_frame_;
+  OnFailure on_failure_;
+};
+
+}  // namespace sparsevideo

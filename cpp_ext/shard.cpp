@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "segment_decoder.h"
+#include "thread_budget.h"
+
+namespace sparsevideo {
+
+namespace {
+
+constexpr std::size_t kChannels = 3;
+
+/// Writes the frames of one request to their places, from any thread.
+class FrameWriter {
+ public:
+  FrameWriter(const StreamIndex& index, std::span<const std::int64_t> frames, const Output& output)
+      : index_(index), output_(output) {
+    for (std::size_t request = 0; request < frames.size(); ++request) {
+      requests_[index.frames()[static_cast<std::size_t>(frames[request])].picture].push_back(request);
+    }
+    for (const auto& [picture, requests] : requests_) {
+      targets_.push_back(picture);
+    }
+  }
+
+  /// The pictures that were asked for, each once, ascending.
+  [[nodiscard]] std::span<const std::int32_t> targets() const { return targets_; }
+
+  void write(std::int32_t picture, const AVFrame& frame, RgbConverter& converter) const {
+    const auto& requests = requests_.at(picture);
+    const int quarter_turns = output_.apply_rotation ? index_.rotation_degrees() / 90 : 0;
+    FrameSize size = output_.size;
+    if (size == FrameSize{}) {
+      size = quarter_turns % 2 == 0 ? FrameSize{frame.height, frame.width}
+                                    : FrameSize{frame.width, frame.height};
+    }
+    std::uint8_t* first = place(requests.front());
+    converter.convert(frame, size, quarter_turns, first);
+    const std::size_t bytes =
+        static_cast<std::size_t>(size.height) * static_cast<std::size_t>(size.width) * kChannels;
+    for (const std::size_t request : std::span(requests).subspan(1)) {
+      std::memcpy(place(request), first, bytes);
+    }
+  }
+
+  void write_failure(std::int32_t picture, const std::string& cause, DecodeResult& result) const {
+    for (const std::size_t request : requests_.at(picture)) {
+      std::memset(place(request), 0, size_bytes(picture));
+      result.failures.push_back({request, cause});
+    }
+  }
+
+ private:
+  [[nodiscard]] std::uint8_t* place(std::size_t request) const {
+    return output_.data + output_.offsets[request];
+  }
+
+  [[nodiscard]] std::size_t size_bytes(std::int32_t picture) const {
+    FrameSize size = output_.size;
+    if (size == FrameSize{}) {
+      const auto frame = std::ranges::find(index_.frames(), picture, &FrameRecord::picture);
+      size = {frame->height, frame->width};
+    }
+    return static_cast<std::size_t>(size.height) * static_cast<std::size_t>(size.width) * kChannels;
+  }
+
+  const StreamIndex& index_;
+  const Output& output_;
+  std::map<std::int32_t, std::vector<std::size_t>> requests_;  // by picture
+  std::vector<std::int32_t> targets_;
+};
+
+void add(DecodeStats& total, const DecodeStats& part) {
+  total.reconstructed += part.reconstructed;
+  total.state_only += part.state_only;
+  total.dropped += part.dropped;
+  total.bytes_read += part.bytes_read;
+  total.fallbacks += part.fallbacks;
+}
+
+}  // namespace
+
+Shard::Shard(std::unique_ptr<ByteSource> source) : source_(std::move(source)), index_(*source_) {}
+
+void Shard::check_frames(std::span<const std::int64_t> frames) const {
+  const auto count = static_cast<std::int64_t>(index_.frames().size());
+  for (const std::int64_t frame : frames) {
+    if (frame < 0 || frame >= count) {
+      throw Error(ErrorKind::kOutOfRange,
+                  "frame " + std::to_string(frame) + " is outside [0, " + std::to_string(count) + ")");
+    }
+  }
+}
+
+DecodePlan Shard::plan(std::span<const std::int64_t> frames) const {
+  check_frames(frames);
+  const FrameWriter writer(index_, frames, {});
+  DecodePlan plan;
+  plan.segments = index_.planner().plan(writer.targets());
+  plan.stats.requested = static_cast<std::int64_t>(frames.size());
+  plan.stats.unique = static_cast<std::int64_t>(writer.targets().size());
+  plan.stats.segments = static_cast<std::int64_t>(plan.segments.size());
+  for (const Segment& segment : plan.segments) {
+    for (std::int32_t picture = segment.start; picture < segment.stop(); ++picture) {
+      switch (segment.outcomes[static_cast<std::size_t>(picture - segment.start)]) {
+        case Outcome::kDrop:
+          ++plan.stats.dropped;
+          break;
+        case Outcome::kStateOnly:
+          ++plan.stats.state_only;
+          break;
+        case Outcome::kReconstruct: {
+          ++plan.stats.reconstructed;
+          const PictureRecord& record = index_.pictures()[static_cast<std::size_t>(picture)];
+          for (const PacketRecord& packet :
+               index_.packets().subspan(static_cast<std::size_t>(record.first_packet),
+                                        static_cast<std::size_t>(record.packet_count))) {
+            plan.stats.bytes_read += packet.size_bytes;
+          }
+          break;
+        }
+      }
+    }
+  }
+  return plan;
+}
+
+DecodeResult Shard::decode(std::span<const std::int64_t> frames, const Output& output, int max_threads) {
+  check_frames(frames);
+  const FrameWriter writer(index_, frames, output);
+  const std::vector<Segment> segments = index_.planner().plan(writer.targets());
+  DecodeResult result;
+  result.stats.requested = static_cast<std::int64_t>(frames.size());
+  result.stats.unique = static_cast<std::int64_t>(writer.targets().size());
+  result.stats.segments = static_cast<std::int64_t>(segments.size());
+  std::mutex mutex;
+  run_tasks(segments.size(), max_threads > 0 ? max_threads : thread_budget(), [&]() -> TaskRunner {
+    return [&, converter = std::make_shared<RgbConverter>()](std::size_t task) {
+      DecodeStats stats;
+      SegmentDecoder decoder(
+          *source_, index_, stats,
+          [&](std::int32_t picture, const AVFrame& frame) { writer.write(picture, frame, *converter); },
+          [&](std::int32_t picture, const std::string& cause) {
+            const std::lock_guard lock(mutex);
+            writer.write_failure(picture, cause, result);
+          });
+      decoder.decode(segments[task]);
+      const std::lock_guard lock(mutex);
+      add(result.stats, stats);
+    };
+  });
+  std::ranges::sort(result.failures, {}, &FrameFailure::request);
+  return result;
+}
+
+}  // namespace sparsevideo

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "byte_source.h"
+#include "plan.h"
+#include "rgb_converter.h"
+#include "stream_index.h"
+
+namespace sparsevideo {
+
+struct DecodeStats {
+  std::int64_t requested = 0;      // frames asked for, repeats counted
+  std::int64_t unique = 0;         // different frames
+  std::int64_t reconstructed = 0;  // pictures decoded in full
+  std::int64_t state_only = 0;     // pictures of which only the headers were decoded
+  std::int64_t dropped = 0;        // pictures between these that were never sent
+  std::int64_t segments = 0;
+  std::int64_t bytes_read = 0;
+  std::int64_t fallbacks = 0;      // segments that were decoded again in a safer way
+};
+
+struct FrameFailure {
+  std::size_t request;  // position in the request
+  std::string cause;
+};
+
+struct DecodeResult {
+  DecodeStats stats;
+  std::vector<FrameFailure> failures;
+};
+
+struct DecodePlan {
+  DecodeStats stats;  // what a decode would count if nothing is damaged
+  std::vector<Segment> segments;
+};
+
+/// Where and how the frames of a request are written.
+struct Output {
+  std::uint8_t* data;
+  std::span<const std::int64_t> offsets;  // of each requested frame, in bytes
+  FrameSize size;                         // {0, 0}: each frame's own
+  bool apply_rotation = false;
+};
+
+/// One opened video file: its bytes and its index. Decodes may run on several threads at once.
+class Shard {
+ public:
+  explicit Shard(std::unique_ptr<ByteSource> source);
+
+  [[nodiscard]] const StreamIndex& index() const { return index_; }
+  [[nodiscard]] ByteSource& source() { return *source_; }
+
+  /// Frame numbers are in [0, index().frames().size()), in any order, repeated or not.
+  [[nodiscard]] DecodePlan plan(std::span<const std::int64_t> frames) const;
+
+  /// Decodes the frames to RGB. What is damaged is told as failures, and its bytes are zero.
+  DecodeResult decode(std::span<const std::int64_t> frames, const Output& output, int max_threads);
+
+ private:
+  void check_frames(std::span<const std::int64_t> frames) const;
+
+  std::unique_ptr<ByteSource> source_;
+  StreamIndex index_;
+};
+
+}  // namespace sparsevideo

@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream_index.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <utility>
+
+extern "C" {
+#include <libavutil/adler32.h>
+}
+
+#include "picture_decoder.h"
+#include "state_packet.h"
+
+namespace sparsevideo {
+
+namespace {
+
+constexpr std::uint64_t kHashStart = 0xcbf29ce484222325U;  // FNV-1a, 64 bits
+constexpr std::uint64_t kHashPrime = 0x100000001b3U;
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) { return (hash ^ value) * kHashPrime; }
+
+std::span<const AVCodedReference> references_of(const AVCodedUnit& unit) {
+  return std::span(unit.references).first(static_cast<std::size_t>(unit.nb_references));
+}
+
+}  // namespace
+
+std::uint32_t checksum(std::span<const std::uint8_t> bytes) {
+  return av_adler32_update(1, bytes.data(), bytes.size());
+}
+
+std::int32_t packet_of(const AVFrame& frame) {
+  return static_cast<std::int32_t>(reinterpret_cast<std::intptr_t>(frame.opaque)) - 1;
+}
+
+void name_packet(AVPacket& packet, std::int32_t number) {
+  packet.opaque = reinterpret_cast<void*>(static_cast<std::intptr_t>(number) + 1);
+}
+
+std::uint64_t hash_references(std::uint64_t hash, const AVCodedUnit& unit, std::int32_t picture,
+                              std::span<const PacketRecord> packets) {
+  hash = mix(hash == 0 ? kHashStart : hash, static_cast<std::uint64_t>(unit.structure));
+  for (const AVCodedReference& reference : references_of(unit)) {
+    if (reference.list < 0) {
+      continue;
+    }
+    const std::int32_t packet = packet_of(*reference.frame);
+    const std::int32_t other = packet >= 0 && static_cast<std::size_t>(packet) < packets.size()
+                                   ? packets[static_cast<std::size_t>(packet)].picture
+                                   : -1;
+    hash = mix(hash, static_cast<std::uint64_t>(reference.list) |
+                         static_cast<std::uint64_t>(reference.structure) << 1U |
+                         static_cast<std::uint64_t>(reference.flags) << 3U);
+    hash = mix(hash, static_cast<std::uint32_t>(picture - other));
+    hash = mix(hash, static_cast<std::uint32_t>(reference.poc_distance));
+  }
+  return hash;
+}
+
+bool has_missing_reference(const AVCodedUnit& unit) {
+  return std::ranges::any_of(references_of(unit), [](const AVCodedReference& reference) {
+    return reference.list >= 0 && (reference.flags & AV_CODED_REFERENCE_MISSING) != 0;
+  });
+}
+
+namespace {
+
+/// What one packet turned out to hold.
+struct PictureFacts {
+  std::vector<std::int32_t> references;
+  std::vector<std::int32_t> retained;
+  std::uint64_t lists_hash = 0;
+  int structures = 0;                        // 1 top field, 2 bottom field, 3 both
+  int common_flags = ~0;                     // AV_CODED_UNIT_* that all its slices have
+  bool has_slices = false;
+  bool has_state_units = false;              // parameter sets, an end of sequence, new extradata
+  std::uint8_t traits = 0;
+  std::string doubt;                         // why its references are not known for sure
+
+  void merge(PictureFacts&& field) {
+    references.insert(references.end(), field.references.begin(), field.references.end());
+    retained.insert(retained.end(), field.retained.begin(), field.retained.end());
+    lists_hash = field.lists_hash;
+    structures |= field.structures;
+    common_flags &= field.common_flags;
+    has_state_units |= field.has_state_units;
+    traits |= static_cast<std::uint8_t>(field.traits & ~PictureTraits::kKey);
+    traits |= PictureTraits::kFieldPair;
+    if (doubt.empty()) {
+      doubt = std::move(field.doubt);
+    }
+  }
+};
+
+}  // namespace
+
+/// Runs the pass. Lives only as long as the constructor of StreamIndex.
+class StreamIndex::Builder {
+ public:
+  Builder(StreamIndex& index, ByteSource& source);
+  void run();
+
+ private:
+  void add_packet();
+  void on_coded_unit(const AVCodedUnit& unit);
+  void on_slice(const AVCodedUnit& unit);
+  void take_frames();
+  void watch_x264_build();
+  void finish_picture();
+  void doubt(std::string reason);
+  void find_disposable_pictures();
+  void time_frames();
+
+  [[nodiscard]] std::int32_t packet_number() const {
+    return static_cast<std::int32_t>(index_.packets_.size()) - 1;
+  }
+  [[nodiscard]] std::span<const std::uint8_t> packet_bytes() const {
+    return {packet_->data, static_cast<std::size_t>(packet_->size)};
+  }
+
+  StreamIndex& index_;
+  Demuxer demuxer_;
+  StatePacketWriter state_writer_;
+  std::optional<PictureDecoder> decoder_;
+  PacketPtr packet_ = make_packet();
+  FramePtr frame_ = make_frame();
+  PictureFacts picture_;     // the picture that the packets so far ended with
+  PictureFacts facts_;       // of the packet in hand
+  bool continues_ = false;   // the packet in hand is the second field of picture_
+  std::vector<bool> shown_;  // packets whose frame has come out
+  std::vector<bool> used_;   // pictures that a later one refers to or retains
+  int lowest_x264_build_ = std::numeric_limits<int>::max();
+  int highest_x264_build_ = -1;
+};
+
+StreamIndex::StreamIndex(ByteSource& source) {
+  Builder(*this, source).run();
+  planner_ = std::make_unique<Planner>(graph_, traits_, picture_pts_, codec_has_graph_);
+}
+
+StreamIndex::Builder::Builder(StreamIndex& index, ByteSource& source)
+    : index_(index), demuxer_(source), state_writer_(*demuxer_.stream().codecpar) {
+  const AVStream& stream = demuxer_.stream();
+  index_.parameters_.reset(check_allocated(avcodec_parameters_alloc()));
+  check(avcodec_parameters_copy(index_.parameters_.get(), stream.codecpar),
+        "cannot copy the codec's parameters", ErrorKind::kFormat);
+  index_.time_base_ = stream.time_base;
+  index_.average_fps_ = demuxer_.average_fps();
+  index_.rotation_degrees_ = demuxer_.rotation_degrees();
+  index_.packets_are_byte_ranges_ = demuxer_.packets_are_byte_ranges();
+  index_.codec_has_graph_ = reports_references(stream.codecpar->codec_id);
+  if (!index_.codec_has_graph_) {
+    index_.fallback_reason_ =
+        std::string("no reference graph for codec ") + avcodec_get_name(stream.codecpar->codec_id);
+  }
+  decoder_.emplace(*stream.codecpar, stream.time_base, DecoderMode::kIndex,
+                   [this](const AVCodedUnit& unit) { on_coded_unit(unit); });
+}
+
+void StreamIndex::Builder::run() {
+  while (demuxer_.read(*packet_)) {
+    add_packet();
+    decoder_->send(packet_.get());
+    take_frames();
+    watch_x264_build();
+    doubt(decoder_->take_complaint());
+    PacketRecord& record = index_.packets_.back();
+    record.state_begin = index_.state_bytes_.size();
+    if (index_.codec_has_graph_) {
+      state_writer_.write(packet_bytes(), index_.state_bytes_);
+    }
+    record.state_size = static_cast<std::uint32_t>(index_.state_bytes_.size() - record.state_begin);
+    if (continues_) {
+      picture_.merge(std::move(facts_));
+      ++index_.pictures_.back().packet_count;
+    } else {
+      finish_picture();
+      picture_ = std::move(facts_);
+      index_.pictures_.push_back({packet_number(), 1, 0});
+    }
+  }
+  decoder_->send(nullptr);
+  take_frames();
+  if (const std::string complaint = decoder_->take_complaint(); picture_.doubt.empty()) {
+    picture_.doubt = complaint;
+  }
+  finish_picture();
+  if (index_.frames_.empty()) {
+    const std::string& reason = index_.fallback_reason_;
+    throw Error(ErrorKind::kFormat,
+                "no frame of it can be decoded" + (reason.empty() ? reason : ": " + reason));
+  }
+  index_.reorder_depth_ = decoder_->reorder_depth();
+  index_.x264_build_ = decoder_->x264_build();
+  find_disposable_pictures();
+  time_frames();
+}
+
+void StreamIndex::Builder::add_packet() {
+  facts_ = {};
+  continues_ = false;
+  index_.packets_.push_back({.pts = packet_->pts,
+                             .dts = packet_->dts,
+                             .position = packet_->pos,
+                             .size_bytes = static_cast<std::uint32_t>(packet_->size),
+                             .checksum = checksum(packet_bytes()),
+                             .picture = static_cast<std::int32_t>(index_.pictures_.size()),
+                             .state_begin = 0,
+                             .state_size = 0});
+  shown_.push_back(false);
+  name_packet(*packet_, packet_number());
+  if ((packet_->flags & AV_PKT_FLAG_KEY) != 0) {
+    facts_.traits |= PictureTraits::kKey;
+  }
+  if ((packet_->flags & AV_PKT_FLAG_DISCARD) != 0) {
+    facts_.traits |= PictureTraits::kDiscard;
+  }
+  if ((packet_->flags & AV_PKT_FLAG_CORRUPT) != 0) {
+    doubt("the container marks a packet as corrupt");
+  }
+  std::size_t size = 0;
+  const std::uint8_t* extradata =
+      av_packet_get_side_data(packet_.get(), AV_PKT_DATA_NEW_EXTRADATA, &size);
+  if (extradata != nullptr && size > 0) {
+    index_.extradata_changes_.push_back({index_.packets_.back().picture, {extradata, extradata + size}});
+    state_writer_.set_extradata({extradata, size});
+    facts_.has_state_units = true;
+  }
+  if (index_.codec_has_graph_) {
+    packet_->flags |= AV_PKT_FLAG_STATE_ONLY;
+  }
+}
+
+void StreamIndex::Builder::doubt(std::string reason) {
+  if (facts_.doubt.empty()) {
+    facts_.doubt = std::move(reason);
+  }
+}
+
+void StreamIndex::Builder::on_coded_unit(const AVCodedUnit& unit) {
+  if (unit.picture != nullptr) {
+    on_slice(unit);
+  } else if (!index_.packets_.empty()) {  // else it comes from the extradata
+    facts_.has_state_units = true;
+    if ((unit.flags & AV_CODED_UNIT_PARAMETER_SET) != 0) {
+      StateEvent event{index_.packets_.back().picture, {}};
+      state_writer_.write_unit({unit.data, static_cast<std::size_t>(unit.size)}, event.bytes);
+      index_.parameter_sets_.push_back(std::move(event));
+    }
+  }
+}
+
+void StreamIndex::Builder::on_slice(const AVCodedUnit& unit) {
+  state_writer_.add_slice(unit, packet_bytes());
+  PacketRecord& packet = index_.packets_.back();
+  const std::int32_t owner = packet_of(*unit.picture);
+  if (owner != packet_number() && !facts_.has_slices && owner >= 0 && owner == packet_number() - 1 &&
+      !index_.pictures_.empty() && index_.pictures_.back().packet_count == 1) {
+    continues_ = true;  // this packet's field completes the frame that the last one began
+    packet.picture -= 1;
+    facts_.lists_hash = picture_.lists_hash;
+  } else if (!(owner == packet_number() || (continues_ && owner == packet_number() - 1))) {
+    doubt("a packet holds slices of several pictures");
+    return;
+  }
+  facts_.has_slices = true;
+  facts_.structures |= unit.structure;
+  facts_.common_flags &= unit.flags;
+  facts_.lists_hash = hash_references(facts_.lists_hash, unit, packet.picture, index_.packets_);
+  if (has_missing_reference(unit)) {
+    doubt("a reference is missing");
+  }
+  if ((unit.flags & AV_CODED_UNIT_FILM_GRAIN) != 0) {
+    doubt("frames are shown with film grain");
+  }
+  const bool is_irap = (unit.flags & AV_CODED_UNIT_IRAP) != 0;
+  for (const AVCodedReference& reference : references_of(unit)) {
+    const std::int32_t other_packet = packet_of(*reference.frame);
+    if (other_packet < 0 || other_packet > packet_number()) {
+      doubt("a reference has no packet");
+      continue;
+    }
+    const std::int32_t other = index_.packets_[static_cast<std::size_t>(other_packet)].picture;
+    if (other == packet.picture) {
+      if (unit.structure == 3 && reference.list >= 0) {
+        doubt("a reference is missing");  // made up while this very packet was decoded
+      }
+    } else if (reference.list >= 0) {
+      facts_.references.push_back(other);
+    } else if (!is_irap) {  // what an IRAP picture retains is for the leading pictures it may lose
+      facts_.retained.push_back(other);
+    }
+  }
+}
+
+void StreamIndex::Builder::take_frames() {
+  while (decoder_->receive(*frame_)) {
+    const std::int32_t packet = packet_of(*frame_);
+    if (packet < 0 || packet > packet_number()) {
+      index_.frames_name_packets_ = false;
+      doubt("a frame has no packet");
+      continue;
+    }
+    if (shown_[static_cast<std::size_t>(packet)]) {
+      index_.frames_name_packets_ = false;
+      doubt("a packet shows several frames");
+    }
+    shown_[static_cast<std::size_t>(packet)] = true;
+    index_.frames_.push_back({.pts = frame_->pts,
+                              .duration = frame_->duration,
+                              .picture = index_.packets_[static_cast<std::size_t>(packet)].picture,
+                              .width = frame_->width,
+                              .height = frame_->height});
+  }
+}
+
+// x264 writes its version into the first packet only, and old versions need workarounds. A decoder
+// that starts later is told the version, so it must be one and the same.
+void StreamIndex::Builder::watch_x264_build() {
+  if ((facts_.traits & PictureTraits::kKey) == 0) {
+    return;
+  }
+  constexpr int kFirstWithoutWorkarounds = 151;
+  const int build = decoder_->x264_build();
+  lowest_x264_build_ = std::min(lowest_x264_build_, build < 0 ? kFirstWithoutWorkarounds : build);
+  highest_x264_build_ = std::max(highest_x264_build_, build);
+  if (lowest_x264_build_ < kFirstWithoutWorkarounds && lowest_x264_build_ != highest_x264_build_) {
+    doubt("parts of it come from different versions of x264");
+  }
+}
+
+// Fills in picture_, the last of pictures_.
+void StreamIndex::Builder::finish_picture() {
+  if (index_.pictures_.empty()) {
+    return;
+  }
+  const auto number = static_cast<std::int32_t>(index_.pictures_.size()) - 1;
+  PictureRecord& record = index_.pictures_.back();
+  const bool is_h264 = index_.parameters_->codec_id == AV_CODEC_ID_H264;
+  record.lists_hash = picture_.lists_hash;
+  if (picture_.has_slices && picture_.structures != 3 && picture_.doubt.empty()) {
+    picture_.doubt = "a field has no partner";
+  }
+  const auto all = [this](int flag) { return picture_.has_slices && (picture_.common_flags & flag) != 0; };
+  std::uint8_t traits = picture_.traits;
+  const bool disposable = all(AV_CODED_UNIT_DISPOSABLE) && !picture_.has_state_units;
+  const bool intra = picture_.has_slices && picture_.references.empty();
+  traits |= disposable ? PictureTraits::kDisposable : 0U;
+  traits |= all(AV_CODED_UNIT_RESET) ? PictureTraits::kReset : 0U;
+  traits |= all(AV_CODED_UNIT_IRAP) ? PictureTraits::kLeadingSkipped : 0U;
+  const bool start = !index_.codec_has_graph_ ? (traits & PictureTraits::kKey) != 0
+                     : is_h264                ? intra && !disposable
+                                              : all(AV_CODED_UNIT_IRAP);
+  traits |= start ? PictureTraits::kStart : 0U;
+  if (!picture_.doubt.empty()) {
+    traits |= PictureTraits::kOpaque;
+    if (index_.fallback_reason_.empty()) {
+      index_.fallback_reason_ = picture_.doubt + " (coded picture " + std::to_string(number) + ")";
+    }
+  }
+  index_.traits_.push_back(traits);
+  index_.picture_pts_.push_back(index_.packets_[static_cast<std::size_t>(record.first_packet)].pts);
+  index_.graph_.add_picture(picture_.references, picture_.retained);
+  used_.push_back(false);
+  for (const auto& others : {picture_.references, picture_.retained}) {
+    for (const std::int32_t other : others) {
+      used_[static_cast<std::size_t>(other)] = true;
+    }
+  }
+}
+
+// HEVC's sub-layer non-reference pictures may still serve pictures of higher sub-layers.
+void StreamIndex::Builder::find_disposable_pictures() {
+  for (std::size_t picture = 0; picture < used_.size(); ++picture) {
+    if (used_[picture]) {
+      index_.traits_[picture] &= static_cast<std::uint8_t>(~PictureTraits::kDisposable);
+    }
+  }
+}
+
+// Frames without timestamps (raw streams, AVI) get them from the frame rate, all of them. A frame
+// lasts until the next timestamp; the last one as long as its packet says, or as the one before.
+void StreamIndex::Builder::time_frames() {
+  auto& frames = index_.frames_;
+  AVRational fps = index_.average_fps_;
+  if (fps.num <= 0 || fps.den <= 0) {
+    fps = {25, 1};
+  }
+  const std::int64_t one_frame = std::max<std::int64_t>(1, av_rescale_q(1, av_inv_q(fps), index_.time_base_));
+  if (std::ranges::any_of(frames, [](const FrameRecord& frame) { return frame.pts == AV_NOPTS_VALUE; })) {
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      frames[i].pts = av_rescale_q(static_cast<std::int64_t>(i), av_inv_q(fps), index_.time_base_);
+    }
+  }
+  std::vector<std::size_t> order(frames.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return frames[i].pts; });
+  std::int64_t next_pts = AV_NOPTS_VALUE;  // the first one after the frame in hand
+  std::int64_t same_pts = AV_NOPTS_VALUE;
+  for (std::size_t position = order.size(); position-- > 0;) {
+    FrameRecord& frame = frames[order[position]];
+    if (same_pts != AV_NOPTS_VALUE && frame.pts != same_pts) {
+      next_pts = same_pts;
+    }
+    same_pts = frame.pts;
+    if (next_pts != AV_NOPTS_VALUE) {
+      frame.duration = next_pts - frame.pts;
+    } else if (frame.duration <= 0) {
+      frame.duration = one_frame;
+    }
+  }
+}
+
+std::vector<std::uint8_t> StreamIndex::parameter_sets_before(std::int32_t picture) const {
+  const auto end = std::ranges::lower_bound(parameter_sets_, picture, {}, &StateEvent::picture);
+  std::vector<const std::vector<std::uint8_t>*> last_first;
+  for (auto event = end; event != parameter_sets_.begin();) {
+    --event;
+    const auto is_same = [&](const auto* other) { return *other == event->bytes; };
+    if (std::ranges::none_of(last_first, is_same)) {
+      last_first.push_back(&event->bytes);
+    }
+  }
+  std::vector<std::uint8_t> bytes;
+  for (const auto* unit : last_first | std::views::reverse) {
+    bytes.insert(bytes.end(), unit->begin(), unit->end());
+  }
+  return bytes;
+}
+
+std::span<const std::uint8_t> StreamIndex::extradata_at(std::int32_t picture) const {
+  const auto after = std::ranges::upper_bound(extradata_changes_, picture, {}, &StateEvent::picture);
+  if (after == extradata_changes_.begin()) {
+    return {};
+  }
+  return std::prev(after)->bytes;
+}
+
+bool StreamIndex::changes_extradata_at(std::int32_t picture) const {
+  return std::ranges::binary_search(extradata_changes_, picture, {}, &StateEvent::picture);
+}
+
+std::size_t StreamIndex::size_bytes() const {
+  std::size_t bytes = sizeof *this + graph_.size_bytes() + state_bytes_.capacity();
+  bytes += packets_.capacity() * sizeof(PacketRecord) + pictures_.capacity() * sizeof(PictureRecord);
+  bytes += frames_.capacity() * sizeof(FrameRecord) + traits_.capacity();
+  bytes += picture_pts_.capacity() * sizeof(std::int64_t);
+  for (const auto& events : {std::span(parameter_sets_), std::span(extradata_changes_)}) {
+    for (const StateEvent& event : events) {
+      bytes += sizeof event + event.bytes.capacity();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace sparsevideo

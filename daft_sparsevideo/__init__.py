@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exact sparse frames of video, for Daft."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from daft_sparsevideo import errors
+from daft_sparsevideo._core import set_thread_budget, thread_budget
+from daft_sparsevideo.frames import DecodeStats, FrameBatch, VideoDecoder, VideoMetadata
+
+if TYPE_CHECKING:
+    from daft_sparsevideo.expressions import decode_frames
+
+__all__ = [
+    "DecodeStats",
+    "FrameBatch",
+    "VideoDecoder",
+    "VideoMetadata",
+    "decode_frames",
+    "errors",
+    "set_thread_budget",
+    "thread_budget",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "decode_frames":  # imports Daft, which a VideoDecoder does without
+        from daft_sparsevideo.expressions import decode_frames
+
+        return decode_frames
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

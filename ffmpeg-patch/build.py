@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds a pinned and patched library once into the user cache, and prints the folder it is installed in."""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from debian_archive import FetchError
+from source_archive import HERE, Library, SourceArchive, cache_folder, find_source, library, say, sha256_of
+
+# Part of the key of every build: add one when a change of this file changes what comes out.
+RECIPE = 1
+# Variables that would change the build behind the key's back.
+FOREIGN = ("CFLAGS", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "ASFLAGS", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "DESTDIR")
+
+
+class BuildError(Exception):
+    """The build can't start or has failed; the message says what to do."""
+
+
+def compiler() -> str:
+    """Name the C compiler: $CC, or cc."""
+    return os.environ.get("CC", "cc")
+
+
+def check_tools(wanted: Library) -> None:
+    """Fail early, with the command that helps, when a program that the build needs is missing."""
+    needed = [compiler(), "make"]
+    if wanted.patches:
+        needed.append("patch")
+    if platform.machine() in {"x86_64", "AMD64", "i686"}:
+        needed.append("nasm")
+    if missing := [tool for tool in needed if shutil.which(tool) is None]:
+        packages = ["gcc" if tool == compiler() else tool for tool in missing]
+        raise BuildError(
+            f"building {wanted.name} needs {', '.join(missing)}. "
+            f"On Debian or Ubuntu: sudo apt-get install {' '.join(packages)}"
+        )
+
+
+def build_key(wanted: Library, flavour: str, source_sha256: str) -> str:
+    """Name a build by all that decides what comes out of it."""
+    about = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout
+    _, _, version = about.splitlines()[0].partition(" ")  # it may be called cc, gcc or by its path
+    inputs = {
+        "recipe": RECIPE,
+        "source": source_sha256,
+        "patches": [sha256_of(HERE / name) for name in wanted.patches],
+        "flags": wanted.configure + wanted.flavours[flavour],
+        "compiler": [version, platform.machine()],
+    }
+    digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+    return f"{wanted.name}-{wanted.version}-{flavour}-{digest[:16]}"
+
+
+def built_prefix(wanted: Library, flavour: str) -> Path:
+    """Return the folder with include/ and lib/ of a library, and build it first when no earlier build fits."""
+    builds = cache_folder() / "builds"
+    # Usually all is there: then neither the source archive nor the network is needed.
+    if (prefix := builds / build_key(wanted, flavour, wanted.sha256)).exists():
+        return prefix
+    check_tools(wanted)
+    builds.mkdir(parents=True, exist_ok=True)
+    with only_one(builds / f"{wanted.name}-{flavour}.lock"):
+        if prefix.exists():
+            return prefix
+        source = find_source(wanted)
+        prefix = builds / build_key(wanted, flavour, source.sha256)
+        if not prefix.exists():
+            build(wanted, flavour, source, prefix)
+        return prefix
+
+
+@contextmanager
+def only_one(lock: Path) -> Iterator[None]:
+    """Let one process at a time in; the system opens the lock when its holder ends in whatever way."""
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another build of the same library")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def build(wanted: Library, flavour: str, source: SourceArchive, prefix: Path) -> None:
+    """Unpack, patch, configure, make and install; `prefix` appears at the very end and complete."""
+    work = prefix.with_name(prefix.name + ".partial")
+    log_path = prefix.with_name(prefix.name + ".log")
+    shutil.rmtree(work, ignore_errors=True)  # what a killed build has left
+    jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
+    say(f"building {wanted.name} from {source.path.name} ({flavour}, {jobs} jobs): some minutes, once. Log: {log_path}")
+    with log_path.open("w") as log:
+        tree = unpack(source.path, work)
+        for name in wanted.patches:
+            run(["patch", "-p1", "--batch", "--forward", "-i", str(HERE / name)], tree, log)
+        configure = ["./configure", f"--cc={compiler()}", *wanted.configure, *wanted.flavours[flavour]]
+        run(configure, tree, log, details=tree / "ffbuild" / "config.log")
+        run(["make", "-j", jobs], tree, log)
+        # Installed below a stage, so that no path of this machine gets into the libraries.
+        run(["make", "install-libs", "install-headers", f"DESTDIR={work / 'stage'}"], tree, log)
+    (work / "stage" / "usr" / "local").rename(prefix)
+    shutil.rmtree(work)
+
+
+def unpack(archive: Path, work: Path) -> Path:
+    """Unpack a verified archive and return its only folder."""
+    with tarfile.open(archive) as file:
+        if hasattr(tarfile, "data_filter"):
+            file.extraction_filter = tarfile.data_filter
+        file.extractall(work / "source")  # noqa: S202 - its checksum is pinned or vouched for by apt
+    (tree,) = (work / "source").iterdir()
+    return tree
+
+
+def run(command: list[str], folder: Path, log: TextIO, *, details: Path | None = None) -> None:
+    """Run a command into the log; BuildError with the end of the log when it fails."""
+    log.write(f"\n$ {shlex.join(command)}\n")
+    log.flush()
+    clean = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    done = subprocess.run(
+        command, cwd=folder, env=clean, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False
+    )
+    if done.returncode == 0:
+        return
+    if details is not None and details.exists():
+        log.write(details.read_text(errors="replace"))
+        log.flush()
+    tail = "\n".join(Path(log.name).read_text(errors="replace").splitlines()[-25:])
+    raise BuildError(f"{command[0]} ended with status {done.returncode}. The end of {log.name}:\n{tail}")
+
+
+def main() -> int:
+    """Read the command line, build, and print the result's path."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("library", choices=["ffmpeg"])
+    parser.add_argument("--flavour", default="release", help="release, or sanitize: with AddressSanitizer and UBSan")
+    parser.add_argument("--fetch", action="store_true", help="only find, download and check the source archive")
+    asked = parser.parse_args()
+    wanted = library(asked.library)
+    if asked.flavour not in wanted.flavours:
+        parser.error(f"{wanted.name} has the flavours {', '.join(wanted.flavours)}, not {asked.flavour}")
+    try:
+        print(find_source(wanted).path if asked.fetch else built_prefix(wanted, asked.flavour))
+    except (BuildError, FetchError) as error:
+        say(f"error: {error}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
