@@ -35,7 +35,7 @@ test: lint native-test $(ALL)
 	$(BIN)/pytest -q
 
 exactness: $(ALL)
-	SPARSEVIDEO_EXACTNESS=full $(BIN)/pytest -q tests/test_exactness.py
+	SPARSEVIDEO_EXACTNESS=full $(BIN)/pytest -q tests/test_exactness.py tests/test_corpus.py
 
 bench: $(ALL)
 	@[ -n "$(DATASET)" ] || { echo 'usage: make bench DATASET="folder of a LeRobot v3 dataset ..."'; exit 2; }
@@ -48,17 +48,18 @@ lint: $(ALL) stub-is-fresh
 	$(BIN)/clang-format --dry-run -Werror $(CPP) $(HEADERS) $(wildcard cpp_ext/tests/*)
 	$(MAKE) --keep-going --jobs=$(JOBS) tidy
 
-# A mark for each file that has passed, so that only changes are looked at again.
-tidy: $(CPP:cpp_ext/%.cpp=build/tidy/%)
+# A mark for each file that has passed, so that only changes are looked at again. The bindings are nanobind's macros.
+tidy: $(patsubst cpp_ext/%.cpp,build/tidy/%,$(filter-out %/bindings.cpp,$(CPP)))
 build/tidy/%: cpp_ext/%.cpp $(HEADERS) .clang-tidy $(ALL)
 	@mkdir -p $(@D)
 	$(BIN)/clang-tidy --quiet -p build/module $<
 	touch $@
 
 native-test: $(ALL)
-	$(BIN)/cmake -S . -B build/native -DSPARSEVIDEO_NATIVE_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python
-	$(BIN)/cmake --build build/native --parallel $(JOBS)
-	$(BIN)/ctest --test-dir build/native --output-on-failure --parallel $(JOBS)
+	$(BIN)/cmake -S . -B build/native -G Ninja -DSPARSEVIDEO_NATIVE_TESTS=ON \
+	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python
+	$(BIN)/cmake --build build/native
+	$(BIN)/ctest --test-dir build/native --no-tests=error --output-on-failure --parallel $(JOBS)
 
 # The types of the compiled module, as nanobind tells them.
 stub: $(ALL)

@@ -30,11 +30,7 @@ def main() -> None:
     print("\nall targets")
     for name in runs:
         for verdict in json.loads((RESULTS / f"{name}.json").read_text())["verdicts"]:
-            word = "met" if verdict["met"] else "NOT MET"
-            print(
-                f"  {verdict['subject']}: {verdict['figure']} {verdict['measured']:.3g} {verdict['unit']}, target "
-                f"{verdict['side']} {verdict['bound']:g}: {word} by {abs(verdict['margin_percent']):.0f} %"
-            )
+            print(f"  {verdict['says']}")
 
 
 if __name__ == "__main__":

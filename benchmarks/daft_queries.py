@@ -79,6 +79,9 @@ ROW_CHOICES = {
     "64 random of all": RowChoice(
         lambda dataset, chance: _random_rows(range(dataset.num_frames), 64, chance), targets.RANDOM_ROWS
     ),
+    "256 random of all": RowChoice(
+        lambda dataset, chance: _random_rows(range(dataset.num_frames), 256, chance), targets.RANDOM_ROWS
+    ),
     "10 consecutive": RowChoice(
         lambda dataset, chance: _consecutive_rows(_episode_rows(dataset, chance), 10, chance), targets.CONSECUTIVE_ROWS
     ),

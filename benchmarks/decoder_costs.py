@@ -24,121 +24,131 @@ from benchmarks.request_patterns import PATTERNS, batches
 from benchmarks.robot_dataset import RobotDataset, read_robot_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 METHOD = """
 One decoder thread, CPU time of all threads of the process, files in the page cache, shards open unless said. index
 pass: opening a shard with nothing cached, per picture, median of the openings. cached open: making a VideoDecoder on
-a shard whose index the process holds, median. convert: what all frames of a closure cost more than the few that asked
-for it, per frame more, median over closures. full decode: the shard's frames in order, a chunk at a time, less their
-conversions, per picture reconstructed, least of three passes; how it is spread over single pictures comes from PyAV
-decoding packet by packet with one thread, since pictures that others refer to cost more than the rest. limit: the
-closure's pictures at that price plus the targets' conversions, over the CPU time that VideoDecoder used for them,
-median over the batches. state-only: the index pass over a full decode, per picture; the pass sends every whole packet
-as state-only, and its time includes reading the container, so this is the most that a state-only picture can cost.
+a shard whose index the process holds, median. Every batch of the four patterns is decoded four times: its targets;
+all frames of their closure; all frames from the first to the last picture of the closure, which is the full decode;
+the first three by the core, into memory in use; and the targets by VideoDecoder. convert: what the second costs more
+than the first, per frame more, median over the batches. full decode: the third less its conversions, per picture,
+median over the batches. limit: the pictures of the closure at the price of the batch's full decode plus the targets'
+conversions, over the CPU time that VideoDecoder used, median over the batches. Since pictures that others refer to
+cost more than the rest, the price of a full decode is spread over its pictures as PyAV spends it when it decodes
+packet by packet with one thread. state-only: the index pass over a full decode, per picture; the pass sends every
+whole packet as state-only, and its time includes opening and reading the container, so this is the most that a state-
+only picture can cost.
 """
 
-CHUNK_FRAMES = 256
+OUTPUT_FRAMES = 16
+PYAV_PASSES = 3
 
 
 @dataclass(frozen=True)
-class ShardCosts:
-    """The prices of one shard in seconds of CPU time."""
+class BatchCosts:
+    """One request on one shard: seconds of CPU time, and what was decoded in them."""
 
-    index_pass_s: float
-    cached_open_s: float
-    convert_s: float
-    decode_s: float
-    picture_s: npt.NDArray[np.float64]
-    """The price of every picture, in decode order."""
+    num_targets: int
+    used_s: float
+    targets_s: float
+    closure_s: float
+    num_closure_frames: int
+    full_s: float
+    num_full_frames: int
+    num_full_pictures: int
+    closure_share: float
+    """What the closure's pictures cost of the full decode's, by PyAV's reckoning."""
 
-    @property
-    def state_only_percent(self) -> float:
-        """The most that a state-only picture costs, of a full decode of it."""
-        return 100 * self.index_pass_s / self.decode_s
+    def convert_s(self) -> float:
+        """Tell what a conversion costs."""
+        return (self.closure_s - self.targets_s) / (self.num_closure_frames - self.num_targets)
 
-    def limit_s(self, closure: npt.NDArray[np.int32], num_targets: int) -> float:
-        """Tell the least that some targets can cost: their closure decoded, and they converted."""
-        return float(self.picture_s[closure].sum()) + num_targets * self.convert_s
+    def full_decode_s(self, convert_s: float) -> float:
+        """Tell what the full decode costs without its conversions."""
+        return self.full_s - self.num_full_frames * convert_s
+
+    def nearness(self, convert_s: float) -> float:
+        """Tell which part of the CPU time used is the least that the targets can cost."""
+        return (self.full_decode_s(convert_s) * self.closure_share + self.num_targets * convert_s) / self.used_s
 
 
 class MeasuredShard:
     """One shard on the bench: its index and plans from the core, its frames from a `VideoDecoder`."""
 
     def __init__(self, path: Path) -> None:
-        """Open the shard, and decode a little of it so that everything is warm."""
-        self.path = path
+        """Open the shard, and let PyAV tell what its pictures cost relative to one another."""
+        self._path = str(path)
         self._project = import_module("daft_sparsevideo")
         self._core = import_module("daft_sparsevideo._core")
-        self._shard: Any = self._core.Shard(str(path))
-        self._decoder: Any = self._project.VideoDecoder(str(path), num_threads=1)
-        self.num_frames: int = self._shard.index.num_frames
-        self.num_pictures: int = self._shard.index.num_pictures
-        self.cpu_s(range(min(CHUNK_FRAMES, self.num_frames)))
+        self._shard: Any = self._core.Shard(self._path)
+        self._decoder: Any = self._project.VideoDecoder(self._path, num_threads=1)
+        self._picture_of_frame: npt.NDArray[np.int32] = np.asarray(self._shard.index.frame_picture)
+        # Written to once, or its first use would pay for the pages.
+        self._output = np.full(OUTPUT_FRAMES * self._shard.index.height * self._shard.index.width * 3, 1, np.uint8)
+        pyav_s = _pyav_picture_s(path, self._shard.index.num_pictures)
+        self._weights = pyav_s.min(axis=0)
+        self.pyav_picture_s = float(pyav_s.mean(axis=1).min())
 
-    def closure(self, frames: Sequence[int]) -> npt.NDArray[np.int32]:
-        """Tell which pictures must be reconstructed for some frames."""
-        closure: npt.NDArray[np.int32] = self._shard.plan(np.asarray(frames, np.int64)).closure
-        return closure
+    def index_pass_s(self, repeats: int) -> float:
+        """Open the shard with nothing cached, and tell the CPU time for each picture."""
+        return self._opening_s(self._core.Shard, repeats) / int(self._shard.index.num_pictures)
 
-    def frames_of(self, closure: npt.NDArray[np.int32]) -> list[int]:
-        """Tell which frames the pictures of a closure show."""
-        return np.flatnonzero(np.isin(self._shard.index.frame_picture, closure)).tolist()
+    def cached_open_s(self, repeats: int) -> float:
+        """Make a decoder on the shard, whose index is cached, and tell the CPU time."""
+        return self._opening_s(self._project.VideoDecoder, repeats)
 
-    def cpu_s(self, frames: Sequence[int]) -> float:
-        """Decode some frames and tell the CPU time it took."""
-        return measured(partial(self._decoder.get_frames_at, frames))[1].cpu_s
-
-    def costs(self, asked: Sequence[Sequence[int]], *, repeats: int) -> ShardCosts:
-        """Measure the prices of this shard.
+    def costs(self, frames: Sequence[int]) -> BatchCosts:
+        """Measure a request beside a full decode of the stretch of video that it touches.
 
         Args:
-            asked: Sets of frames, on whose closures the conversion is measured.
-            repeats: How often the shard is opened.
+            frames: The targets.
 
         Returns:
-            The prices.
+            What it cost.
 
         """
-        convert_s = median(self._convert_s(frames) for frames in asked)
-        chunks = [
-            range(self.num_frames)[start : start + CHUNK_FRAMES] for start in range(0, self.num_frames, CHUNK_FRAMES)
-        ]
-        closures = [self.closure(chunk) for chunk in chunks]
-        decoding_s = min(sum(map(self.cpu_s, chunks)) for _ in range(3)) - convert_s * self.num_frames
-        weights = _picture_weights(self.path, self.num_pictures)
-        return ShardCosts(
-            index_pass_s=self._opening_s(self._core.Shard, repeats) / self.num_pictures,
-            cached_open_s=self._opening_s(partial(self._project.VideoDecoder, num_threads=1), 10 * repeats),
-            convert_s=convert_s,
-            decode_s=decoding_s / sum(map(len, closures)),
-            picture_s=weights * decoding_s / sum(float(weights[closure].sum()) for closure in closures),
+        closure = self._closure(frames)
+        closure_frames = np.flatnonzero(np.isin(self._picture_of_frame, closure))
+        first, last = closure.min(), closure.max()
+        full_frames = np.flatnonzero((self._picture_of_frame >= first) & (self._picture_of_frame <= last))
+        full = self._closure(full_frames)
+        return BatchCosts(
+            num_targets=len(frames),
+            targets_s=self._decode_s(np.asarray(frames)),
+            closure_s=self._decode_s(closure_frames),
+            num_closure_frames=len(closure_frames),
+            full_s=self._decode_s(full_frames),
+            num_full_frames=len(full_frames),
+            num_full_pictures=len(full),
+            closure_share=float(self._weights[closure].sum() / self._weights[full].sum()),
+            used_s=measured(partial(self._decoder.get_frames_at, frames))[1].cpu_s,
         )
 
-    def _convert_s(self, frames: Sequence[int]) -> float:
-        every_frame = self.frames_of(self.closure(frames))
-        return (self.cpu_s(every_frame) - self.cpu_s(frames)) / (len(every_frame) - len(frames))
+    def _closure(self, frames: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        return np.asarray(self._shard.plan(np.asarray(frames, np.int64)).closure)
 
-    def _opening_s(self, opener: Any, repeats: int) -> float:
-        return median(measured(partial(opener, str(self.path)))[1].cpu_s for _ in range(repeats))
+    def _decode_s(self, frames: npt.NDArray[np.int64]) -> float:
+        frame_bytes = self._output.nbytes // OUTPUT_FRAMES
+        offsets = np.arange(len(frames)) % OUTPUT_FRAMES * frame_bytes
+        return measured(partial(self._shard.decode, frames, self._output, offsets, num_threads=1))[1].cpu_s
+
+    def _opening_s(self, opener: Callable[[str], object], repeats: int) -> float:
+        return median(measured(partial(opener, self._path))[1].cpu_s for _ in range(repeats))
 
 
-def _picture_weights(shard: Path, num_pictures: int, passes: int = 3) -> npt.NDArray[np.float64]:
+def _pyav_picture_s(shard: Path, num_pictures: int) -> npt.NDArray[np.float64]:
     av = import_module("av")
-    least = np.full(num_pictures, np.inf)
-    for _ in range(passes):
+    took = []
+    for _ in range(PYAV_PASSES):
         with av.open(str(shard)) as container:
             stream = container.streams.video[0]
             stream.codec_context.thread_type, stream.codec_context.thread_count = "NONE", 1
-            took = [_decode_s(stream.codec_context, packet) for packet in container.demux(stream) if packet.size]
-        if len(took) != num_pictures:
-            message = (
-                f"{shard} has {len(took)} packets for {num_pictures} pictures: packets do not tell what each costs"
-            )
-            raise ValueError(message)
-        least = np.minimum(least, took)
-    return least
+            took.append([_decode_s(stream.codec_context, packet) for packet in container.demux(stream) if packet.size])
+    if len(took[0]) != num_pictures:
+        raise ValueError(f"{shard} has {len(took[0])} packets for {num_pictures} pictures: they cannot be matched")
+    return np.array(took)
 
 
 def _decode_s(codec: Any, packet: Any) -> float:
@@ -157,31 +167,32 @@ def measure_dataset(dataset: RobotDataset, *, num_batches: int, repeats: int, se
         seed: Fixes which frames are asked.
 
     Returns:
-        The means of the prices over the shards, and for every pattern how near to the limit it comes.
+        The prices, and for every pattern how near to the limit it comes.
 
     """
-    asked = {pattern: batches(dataset, pattern, num_batches, seed=seed) for pattern in PATTERNS}
-    prices: list[ShardCosts] = []
-    nearness: dict[str, list[float]] = {pattern: [] for pattern in PATTERNS}
-    for path in dataset.shards:
-        sets = {
-            pattern: [frames for batch in drawn for shard, frames in batch.shard_frames() if shard == path]
-            for pattern, drawn in asked.items()
-        }
-        shard = MeasuredShard(path)
-        costs = shard.costs(sets["random"], repeats=repeats)
-        for pattern, frame_sets in sets.items():
-            nearness[pattern] += [
-                costs.limit_s(shard.closure(frames), len(frames)) / shard.cpu_s(frames) for frames in frame_sets
-            ]
-        prices.append(costs)
+    shards = {path: MeasuredShard(path) for path in dataset.shards}
+    costs = {
+        pattern: [
+            shards[shard].costs(frames)
+            for batch in batches(dataset, pattern, num_batches, seed=seed)
+            for shard, frames in batch.shard_frames()
+        ]
+        for pattern in PATTERNS
+    }
+    every = [cost for of_pattern in costs.values() for cost in of_pattern]
+    convert_s = median(cost.convert_s() for cost in every if cost.num_closure_frames > cost.num_targets)
+    picture_s = median(cost.full_decode_s(convert_s) / cost.num_full_pictures for cost in every)
+    index_pass_s = fmean(shard.index_pass_s(repeats) for shard in shards.values())
     return {
-        "index_pass_us_per_picture": 1e6 * fmean(costs.index_pass_s for costs in prices),
-        "cached_open_ms": 1e3 * fmean(costs.cached_open_s for costs in prices),
-        "convert_us": 1e6 * fmean(costs.convert_s for costs in prices),
-        "full_decode_us_per_picture": 1e6 * fmean(costs.decode_s for costs in prices),
-        "state_only_percent": fmean(costs.state_only_percent for costs in prices),
-        "nearness_to_limit": {pattern: median(ratios) for pattern, ratios in nearness.items()},
+        "index_pass_us_per_picture": 1e6 * index_pass_s,
+        "cached_open_ms": 1e3 * fmean(shard.cached_open_s(10 * repeats) for shard in shards.values()),
+        "convert_us": 1e6 * convert_s,
+        "full_decode_us_per_picture": 1e6 * picture_s,
+        "pyav_full_decode_us_per_picture": 1e6 * fmean(shard.pyav_picture_s for shard in shards.values()),
+        "state_only_percent": 100 * index_pass_s / picture_s,
+        "nearness_to_limit": {
+            pattern: median(cost.nearness(convert_s) for cost in of_pattern) for pattern, of_pattern in costs.items()
+        },
     }
 
 
@@ -225,6 +236,7 @@ def main() -> None:
             [
                 ("index pass, a picture", [f"{measured_figures['index_pass_us_per_picture']:.1f}"]),
                 ("full decode, a picture", [f"{measured_figures['full_decode_us_per_picture']:.0f}"]),
+                ("the same by PyAV", [f"{measured_figures['pyav_full_decode_us_per_picture']:.0f}"]),
                 ("convert, a frame", [f"{measured_figures['convert_us']:.0f}"]),
                 ("open with cached index", [f"{1e3 * measured_figures['cached_open_ms']:.0f}"]),
             ],

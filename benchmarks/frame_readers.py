@@ -87,8 +87,7 @@ class PyAvReader:
                     rgb[row] = picture.to_ndarray(format="rgb24", threads=self._num_threads)
                     break
             else:
-                message = f"frame {frame} was not reached in {self._container.name}"
-                raise LookupError(message)
+                raise LookupError(f"frame {frame} was not reached in {self._container.name}")
         return rgb
 
     def close(self) -> None:

@@ -109,4 +109,4 @@ def write_results(
         "verdicts": [verdict.to_json() for verdict in verdicts],
     }
     path.write_text(json.dumps(content, indent=2) + "\n")
-    print(f"\nwritten to {path}")
+    print(f"\nwritten to {path.relative_to(RESULTS.parent.parent)}")

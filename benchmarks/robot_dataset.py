@@ -65,8 +65,7 @@ def read_robot_dataset(root: str | Path) -> RobotDataset:
     info: dict[str, Any] = json.loads((folder / "meta" / "info.json").read_text())
     videos = {name: feature for name, feature in info["features"].items() if feature["dtype"] == "video"}
     if not videos:
-        message = f"{folder} has no video feature in meta/info.json"
-        raise ValueError(message)
+        raise ValueError(f"{folder} has no video feature in meta/info.json")
     cameras = tuple(videos)
     rows = pq.read_table(folder / "meta" / "episodes").to_pylist()
     return RobotDataset(

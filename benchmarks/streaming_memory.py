@@ -37,8 +37,7 @@ def _resident_mb(field: str) -> float:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024 / 1e6
-    message = f"/proc/self/status has no {field}"
-    raise LookupError(message)
+    raise LookupError(f"/proc/self/status has no {field}")
 
 
 def _query(dataset: RobotDataset, num_frames: int, num_threads: int | None, batch_rows: int) -> DataFrame:
@@ -81,8 +80,7 @@ def main() -> None:
     decoded = sum(batch.num_rows for batch in query.to_arrow_iter())
     took_s, peak_mb = time.perf_counter() - start_s, _resident_mb("VmHWM")
     if decoded != options.frames:
-        message = f"the query returned {decoded} of {options.frames} frames"
-        raise AssertionError(message)
+        raise AssertionError(f"the query returned {decoded} of {options.frames} frames")
     figures: dict[str, Any] = {
         "dataset": dataset.name,
         "frames": decoded,
@@ -97,13 +95,7 @@ def main() -> None:
     )
     verdicts = [targets.Verdict(dataset.name, targets.STREAMING_MEMORY, peak_mb)] if decoded >= TARGET_FRAMES else []
     print_verdicts(verdicts)
-    write_results(
-        "streaming_memory",
-        method=METHOD,
-        options=options,
-        figures=figures,
-        verdicts=verdicts,
-    )
+    write_results("streaming_memory", method=METHOD, options=options, figures=figures, verdicts=verdicts)
 
 
 if __name__ == "__main__":

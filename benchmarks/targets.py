@@ -43,13 +43,14 @@ class Verdict:
         target = self.target
         word = "met" if self.met else "NOT MET"
         return (
-            f"{self.subject}: {target.figure} {self.measured:.3g} {target.unit}, "
-            f"target {target.side} {target.bound:g}: {word} by {abs(self.margin_percent):.0f} %"
+            f"{self.subject}: {target.figure} {self.measured:.3g}{target.unit}, "
+            f"target {target.side} {target.bound:g}{target.unit}: {word} by {abs(self.margin_percent):.0f} %"
         )
 
     def to_json(self) -> dict[str, Any]:
         """Turn it into what the result files hold."""
         return {
+            "says": str(self),
             "subject": self.subject,
             **asdict(self.target),
             "measured": round(self.measured, 4),
@@ -66,8 +67,8 @@ SPARSE_OVER_PYAV = Target("CPU of PyAV / VideoDecoder, cold", 2.7, "at least", "
 WINDOW_OVER_TORCHCODEC = Target("CPU of TorchCodec exact / VideoDecoder, cold", 1.2, "at least", "x")
 RANDOM_ROWS = Target("CPU of Daft's reader / decode_frames", 6, "at least", "x")
 CONSECUTIVE_ROWS = Target("CPU of Daft's reader / decode_frames", 4, "at least", "x")
-STATE_ONLY = Target("a state-only picture, of a full decode of it", 1.5, "at most", "%")
+STATE_ONLY = Target("a state-only picture, of a full decode of it", 1.5, "at most", " %")
 LIMIT = Target("(closure x mean decode + targets x convert) / CPU used", 0.9, "at least", "")
-INDEX_PASS = Target("index pass", 15, "at most", "us a picture")
-CACHED_OPEN = Target("opening a shard whose index is cached", 0.3, "at most", "ms")
-STREAMING_MEMORY = Target("peak memory of 20,000 frames through to_arrow_iter", 600, "at most", "MB")
+INDEX_PASS = Target("index pass", 15, "at most", " us a picture")
+CACHED_OPEN = Target("opening a shard whose index is cached", 0.3, "at most", " ms")
+STREAMING_MEMORY = Target("peak memory of 20,000 frames through to_arrow_iter", 600, "at most", " MB")

@@ -91,10 +91,9 @@ int PictureDecoder::x264_build() const {
   return static_cast<int>(build);
 }
 
-void PictureDecoder::set_history(int reorder_depth, int x264_build) {
-  context_->has_b_frames = reorder_depth;
+void PictureDecoder::set_x264_build(int build) {
   if (context_->codec_id == AV_CODEC_ID_H264) {
-    av_opt_set_int(context_->priv_data, "x264_build", x264_build, 0);
+    av_opt_set_int(context_->priv_data, "x264_build", build, 0);
   }
 }
 

@@ -38,8 +38,9 @@ class PictureDecoder {
 
   [[nodiscard]] int reorder_depth() const { return context_->has_b_frames; }
   [[nodiscard]] int x264_build() const;
-  /// Tells the decoder what it would know had it seen the stream from its beginning.
-  void set_history(int reorder_depth, int x264_build);
+  /// Tell the decoder what it would know had it seen the stream from its beginning.
+  void set_reorder_depth(int frames) { context_->has_b_frames = frames; }
+  void set_x264_build(int build);
 
  private:
   static void coded_unit(AVCodecContext* context, const AVCodedUnit* unit);

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <ranges>
+#include <utility>
 
 namespace sparsevideo {
 
@@ -62,13 +62,15 @@ bool Planner::is_opaque(std::int32_t target) const {
   return first != opaque_.end() && *first <= target;
 }
 
-std::int32_t Planner::start_for(std::int32_t lowest, std::int32_t target) const {
-  const auto after = std::ranges::upper_bound(starts_, lowest, {}, &Start::picture);
-  const std::int64_t target_pts = pts_[at(target)];
+std::int32_t Planner::start_for(std::int32_t no_later_than, std::int32_t last_target,
+                                std::int64_t first_pts) const {
+  const auto after = std::ranges::upper_bound(starts_, no_later_than, {}, &Start::picture);
   for (const Start& start : std::ranges::subrange(starts_.begin(), after) | std::views::reverse) {
+    // A start that is shown after the target would be a leading picture's own anchor: many decoders
+    // skip what they show before the picture that they started with.
     const std::int64_t start_pts = pts_[at(start.picture)];
-    const bool shown_before = start_pts == kNoPts || target_pts == kNoPts || start_pts <= target_pts;
-    if (start.blocked_from > target && shown_before) {
+    const bool shown_before = start_pts == kNoPts || first_pts == kNoPts || start_pts <= first_pts;
+    if (start.blocked_from > last_target && shown_before) {
       return start.picture;
     }
   }
@@ -78,7 +80,7 @@ std::int32_t Planner::start_for(std::int32_t lowest, std::int32_t target) const 
 Segment Planner::plan_contiguous(std::span<const std::int32_t> targets) const {
   std::int32_t start = targets.front();
   for (const std::int32_t target : targets) {
-    start = std::min(start, has_graph_ ? reset_before(target) : start_for(target, target));
+    start = std::min(start, has_graph_ ? reset_before(target) : start_for(target, target, pts_[at(target)]));
   }
   Segment segment;
   segment.start = std::max(start, 0);
@@ -107,33 +109,42 @@ Segment Planner::sparse_segment(std::int32_t start, std::vector<std::int32_t> ta
 std::vector<Segment> Planner::plan(std::span<const std::int32_t> targets) const {
   struct Group {
     std::int32_t start;
-    std::int32_t lowest;
+    std::int64_t first_pts;
     bool contiguous;
     std::vector<std::int32_t> targets;
   };
+  // Two groups that pass over the same pictures become one, if some start suits both.
+  const auto merge = [this](Group& group, const Group& next) {
+    if (next.contiguous != group.contiguous || next.start > group.targets.back()) {
+      return false;
+    }
+    const std::int32_t earlier = std::min(group.start, next.start);
+    const std::int64_t first_pts = std::min(group.first_pts, next.first_pts);
+    const std::int32_t shared =
+        group.contiguous ? earlier : start_for(earlier, next.targets.back(), first_pts);
+    if (shared < 0) {
+      return false;
+    }
+    group.start = shared;
+    group.first_pts = first_pts;
+    group.targets.insert(group.targets.end(), next.targets.begin(), next.targets.end());
+    return true;
+  };
   std::vector<Group> groups;
   for (const std::int32_t target : targets) {
-    const std::int32_t lowest = has_graph_ ? graph_.lowest(target) : target;
-    std::int32_t start = is_opaque(target) ? -1 : start_for(lowest, target);
-    bool contiguous = start < 0;
-    if (contiguous) {
-      start = plan_contiguous({&target, 1}).start;
+    const std::int64_t pts = pts_[at(target)];
+    Group group{-1, pts, false, {target}};
+    if (!is_opaque(target)) {
+      group.start = start_for(graph_.lowest(target), target, pts);
     }
-    Group* last = groups.empty() ? nullptr : &groups.back();
-    if (last != nullptr && start <= last->targets.back()) {
-      // Both would pass over the same pictures: one decoder serves both, if some start suits both.
-      const std::int32_t shared_lowest = std::min(last->lowest, lowest);
-      const std::int32_t shared_start =
-          contiguous || last->contiguous ? std::min(start, last->start) : start_for(shared_lowest, target);
-      if (shared_start >= 0 && shared_start <= std::min(start, last->start) &&
-          contiguous == last->contiguous) {
-        last->start = shared_start;
-        last->lowest = shared_lowest;
-        last->targets.push_back(target);
-        continue;
-      }
+    if (group.start < 0) {
+      group.contiguous = true;
+      group.start = plan_contiguous(group.targets).start;
     }
-    groups.push_back({start, lowest, contiguous, {target}});
+    groups.push_back(std::move(group));
+    while (groups.size() > 1 && merge(groups[groups.size() - 2], groups.back())) {
+      groups.pop_back();
+    }
   }
   std::vector<Segment> segments;
   segments.reserve(groups.size());

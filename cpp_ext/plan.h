@@ -59,7 +59,8 @@ class Planner {
     std::int32_t blocked_from;  // the first picture that a decoder started here cannot pass
   };
 
-  [[nodiscard]] std::int32_t start_for(std::int32_t lowest, std::int32_t target) const;
+  [[nodiscard]] std::int32_t start_for(std::int32_t no_later_than, std::int32_t last_target,
+                                       std::int64_t first_pts) const;
   [[nodiscard]] bool is_opaque(std::int32_t target) const;
   [[nodiscard]] std::int32_t reset_before(std::int32_t picture) const;
   [[nodiscard]] Segment sparse_segment(std::int32_t start, std::vector<std::int32_t> targets) const;

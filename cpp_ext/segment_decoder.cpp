@@ -193,7 +193,10 @@ void SegmentDecoder::Run::send_picture(std::int32_t picture, Outcome outcome) {
 
 std::string SegmentDecoder::Run::execute() {
   if (trust_ != Trust::kSequential) {
-    decoder_.set_history(index_.reorder_depth(), index_.x264_build());
+    decoder_.set_reorder_depth(index_.reorder_depth());
+    decoder_.set_x264_build(index_.x264_build());
+  } else if (index_.first_reorder_depth() >= 0) {
+    decoder_.set_reorder_depth(index_.first_reorder_depth());
   }
   if (needs_first_packet(index_, segment_)) {
     send_packet(0, Outcome::kReconstruct);

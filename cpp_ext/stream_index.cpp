@@ -105,6 +105,9 @@ class StreamIndex::Builder {
  public:
   Builder(StreamIndex& index, ByteSource& source);
   void run();
+  /// Whether the decoder showed fewer frames than it should, because it learnt too late how far
+  /// they are reordered.
+  [[nodiscard]] bool learnt_reorder_depth() const;
 
  private:
   void add_packet();
@@ -135,12 +138,20 @@ class StreamIndex::Builder {
   bool continues_ = false;   // the packet in hand is the second field of picture_
   std::vector<bool> shown_;  // packets whose frame has come out
   std::vector<bool> used_;   // pictures that a later one refers to or retains
+  int reorder_depth_at_first_ = 0;
   int lowest_x264_build_ = std::numeric_limits<int>::max();
   int highest_x264_build_ = -1;
 };
 
 StreamIndex::StreamIndex(ByteSource& source) {
-  Builder(*this, source).run();
+  Builder first_pass(*this, source);
+  first_pass.run();
+  if (first_pass.learnt_reorder_depth()) {
+    const int reorder_depth = reorder_depth_;
+    *this = StreamIndex();
+    reorder_depth_ = first_reorder_depth_ = reorder_depth;
+    Builder(*this, source).run();
+  }
   planner_ = std::make_unique<Planner>(graph_, traits_, picture_pts_, codec_has_graph_);
 }
 
@@ -161,6 +172,17 @@ StreamIndex::Builder::Builder(StreamIndex& index, ByteSource& source)
   }
   decoder_.emplace(*stream.codecpar, stream.time_base, DecoderMode::kIndex,
                    [this](const AVCodedUnit& unit) { on_coded_unit(unit); });
+  if (index_.first_reorder_depth_ >= 0) {
+    decoder_->set_reorder_depth(index_.first_reorder_depth_);
+  }
+  reorder_depth_at_first_ = decoder_->reorder_depth();
+}
+
+bool StreamIndex::Builder::learnt_reorder_depth() const {
+  const auto to_show = std::ranges::count_if(index_.traits_, [](std::uint8_t traits) {
+    return (traits & PictureTraits::kDiscard) == 0;
+  });
+  return index_.reorder_depth_ > reorder_depth_at_first_ && std::ssize(index_.frames_) < to_show;
 }
 
 void StreamIndex::Builder::run() {

@@ -57,12 +57,19 @@ struct StateEvent {
 class StreamIndex {
  public:
   explicit StreamIndex(ByteSource& source);
+  StreamIndex(const StreamIndex&) = delete;
+  StreamIndex& operator=(const StreamIndex&) = delete;
+  StreamIndex(StreamIndex&&) = delete;
+  ~StreamIndex() = default;
 
   [[nodiscard]] const AVCodecParameters& parameters() const { return *parameters_; }
   [[nodiscard]] AVRational time_base() const { return time_base_; }
   [[nodiscard]] AVRational average_fps() const { return average_fps_; }
   [[nodiscard]] int rotation_degrees() const { return rotation_degrees_; }
+  /// How many frames the decoder holds back to put them in order, at most.
   [[nodiscard]] int reorder_depth() const { return reorder_depth_; }
+  /// The same when it starts at the first picture; -1: as the container has it.
+  [[nodiscard]] int first_reorder_depth() const { return first_reorder_depth_; }
   [[nodiscard]] int x264_build() const { return x264_build_; }
 
   /// Whether every picture's references are known; if not, fallback_reason() says what is not.
@@ -96,11 +103,15 @@ class StreamIndex {
  private:
   class Builder;
 
+  StreamIndex() = default;
+  StreamIndex& operator=(StreamIndex&&) = default;
+
   CodecParametersPtr parameters_;
   AVRational time_base_ = {};
   AVRational average_fps_ = {};
   int rotation_degrees_ = 0;
   int reorder_depth_ = 0;
+  int first_reorder_depth_ = -1;
   int x264_build_ = -1;
   bool codec_has_graph_ = false;
   bool frames_name_packets_ = true;

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from daft_sparsevideo import errors
-from daft_sparsevideo._core import set_thread_budget, thread_budget
 from daft_sparsevideo.frames import DecodeStats, FrameBatch, VideoDecoder, VideoMetadata
+from daft_sparsevideo.threads import set_thread_budget, thread_budget
 
 if TYPE_CHECKING:
     from daft_sparsevideo.expressions import decode_frames

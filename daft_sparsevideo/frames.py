@@ -64,6 +64,10 @@ class VideoMetadata:
         average_fps: Frames a second as the container says, 0 when it does not.
         pix_fmt: Name of the coded pixel format, such as "yuv420p".
         rotation: Degrees clockwise by which the video asks to be turned: 0, 90, 180 or 270.
+
+    >>> metadata = VideoDecoder(video_path).metadata
+    >>> metadata.codec, metadata.width, metadata.height, metadata.average_fps
+    ('h264', 96, 64, 30.0)
     """
 
     codec: str
@@ -86,6 +90,9 @@ class FrameBatch:
         pts_s: float64 [N], when each frame begins, in seconds.
         duration_s: float64 [N], until the next frame begins.
         stats: What decoding them took.
+
+    >>> VideoDecoder(video_path).get_frames_at([5]).duration_s.round(4).tolist()
+    [0.0333]
     """
 
     data: npt.NDArray[np.uint8]

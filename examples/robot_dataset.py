@@ -71,7 +71,7 @@ def write_robot_dataset(root: Path, *, episode_lengths: Sequence[int] = EPISODE_
 
 def _move(length: int, chance: np.random.Generator) -> Iterator[Moment]:
     """One episode: to the cube, grip, to the bowl, let go, home."""
-    start = (float(chance.uniform(380, 560)), float(chance.uniform(120, 330)))
+    start = (float(chance.uniform(380, 475)), float(chance.uniform(120, 330)))
     stops = [_HOME, start, start, _BOWL, _BOWL, _HOME]
     shares = np.array([0.28, 0.07, 0.35, 0.07, 0.23]) * (length - 1)
     begins = np.concatenate([[0], np.cumsum(shares)])
@@ -155,9 +155,7 @@ def _draw_wrist(table: Image.Image, moment: Moment) -> Picture:
     gap = 62 - 24 * moment.grip
     for side in (-1, 1):
         middle = WIDTH / 2 + side * gap
-        pen.polygon(
-            ((middle - 15, 480), (middle + 15, 480), (middle + 9, 215), (middle - 9, 215)), fill=(36, 36, 42)
-        )
+        pen.polygon(((middle - 15, 480), (middle + 15, 480), (middle + 9, 215), (middle - 9, 215)), fill=(36, 36, 42))
     return np.asarray(picture)
 
 

@@ -35,14 +35,9 @@ def compiler() -> str:
     return os.environ.get("CC", "cc")
 
 
-def check_tools(wanted: Library) -> None:
-    """Fail early, with the command that helps, when a program that the build needs is missing."""
-    needed = [compiler(), "make"]
-    if wanted.patches:
-        needed.append("patch")
-    if platform.machine() in {"x86_64", "AMD64", "i686"}:
-        needed.append("nasm")
-    if missing := [tool for tool in needed if shutil.which(tool) is None]:
+def require(wanted: Library, *tools: str) -> None:
+    """Fail, with the command that helps, when a program that the build needs is missing."""
+    if missing := [tool for tool in tools if shutil.which(tool) is None]:
         packages = ["gcc" if tool == compiler() else tool for tool in missing]
         raise BuildError(
             f"building {wanted.name} needs {', '.join(missing)}. "
@@ -68,14 +63,15 @@ def build_key(wanted: Library, flavour: str, source_sha256: str) -> str:
 def built_prefix(wanted: Library, flavour: str) -> Path:
     """Return the folder with include/ and lib/ of a library, and build it first when no earlier build fits."""
     builds = cache_folder() / "builds"
+    require(wanted, compiler())
     # Usually all is there: then neither the source archive nor the network is needed.
     if (prefix := builds / build_key(wanted, flavour, wanted.sha256)).exists():
         return prefix
-    check_tools(wanted)
+    require(wanted, "make", "patch")
+    if platform.machine() in {"x86_64", "AMD64", "i686"}:
+        require(wanted, "nasm")
     builds.mkdir(parents=True, exist_ok=True)
     with only_one(builds / f"{wanted.name}-{flavour}.lock"):
-        if prefix.exists():
-            return prefix
         source = find_source(wanted)
         prefix = builds / build_key(wanted, flavour, source.sha256)
         if not prefix.exists():
@@ -154,7 +150,7 @@ def main() -> int:
         parser.error(f"{wanted.name} has the flavours {', '.join(wanted.flavours)}, not {asked.flavour}")
     try:
         print(find_source(wanted).path if asked.fetch else built_prefix(wanted, asked.flavour))
-    except (BuildError, FetchError) as error:
+    except (BuildError, FetchError, OSError) as error:
         say(f"error: {error}")
         return 1
     return 0

@@ -12,7 +12,7 @@ import av.video.frame
 import numpy as np
 
 
-def split_nals(data: bytes, length_prefixed: bool) -> list[bytes]:
+def split_nals(data: bytes, *, length_prefixed: bool) -> list[bytes]:
     """The NAL units of one packet, of either packing."""
     if length_prefixed:
         units, at = [], 0
@@ -58,7 +58,7 @@ class Facts:
     color_range: int = 0  # 1 limited, 2 full
 
 
-def facts(path: Path) -> Facts:
+def facts(path: Path) -> Facts:  # noqa: PLR0915 - one fact after the other
     """Decode `path` once and say what it shows."""
     seen = Facts()
     shown: list[tuple[int, str]] = []
@@ -79,7 +79,7 @@ def facts(path: Path) -> Facts:
             seen.key_packets += bool(packet.is_keyframe and data)
             slices = 0
             reference = False
-            for nal in split_nals(data, prefixed):
+            for nal in split_nals(data, length_prefixed=prefixed):
                 kind = (nal[0] >> 1) & 63 if hevc else nal[0] & 31
                 if hevc and kind < 32:
                     slices += 1
@@ -101,7 +101,12 @@ def facts(path: Path) -> Facts:
                 b_reference_pts.append(packet.pts)
             for frame in packet.decode():
                 assert isinstance(frame, av.VideoFrame)
-                shown.append((frame.pts if frame.pts is not None else len(shown), av.video.frame.PictureType(frame.pict_type).name))
+                shown.append(
+                    (
+                        frame.pts if frame.pts is not None else len(shown),
+                        av.video.frame.PictureType(frame.pict_type).name,
+                    )
+                )
                 seen.frames += 1
                 seen.interlaced += frame.interlaced_frame
                 seen.colorspace, seen.color_range = frame.colorspace, frame.color_range
@@ -174,3 +179,16 @@ def _sps_without_vui(nal: bytes) -> bytes:
     for low in (0, 1, 2, 3):
         escaped = escaped.replace(bytes((0, 0, low)), bytes((0, 0, 3, low)))
     return nal[:1] + escaped
+
+
+def reference_packets(path: Path) -> list[bool]:
+    """For every H.264 packet in decode order: is it a reference, by the nal_ref_idc of its slices?"""
+    flags = []
+    with av.open(str(path)) as file:
+        stream = file.streams.video[0]
+        prefixed = (stream.codec_context.extradata or b"")[:1] == b"\x01"
+        for packet in file.demux(stream):
+            slices = [nal for nal in split_nals(bytes(packet), length_prefixed=prefixed) if nal[0] & 31 in (1, 5)]
+            if slices:
+                flags.append(any(nal[0] & 0x60 for nal in slices))
+    return flags

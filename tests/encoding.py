@@ -54,7 +54,7 @@ def encode(
     muxer = MUXER[container or path.suffix.lstrip(".")]
     with av.open(str(path), "w", format=muxer, options=dict(container_options or {})) as file:
         audio = file.add_stream("aac", rate=48000) if extra_streams == "audio_first" else None
-        stream = file.add_stream(codec, rate=rate, options=chosen)
+        stream: Any = file.add_stream(codec, rate=rate, options=chosen)
         stream.pix_fmt = pix_fmt
         stream.codec_context.thread_count = 1
         stream.codec_context.time_base = time_base or 1 / Fraction(rate)

@@ -19,7 +19,7 @@ Fields = Literal["", "tff", "bff"]
 def _texture(seed: int, height: int, width: int) -> npt.NDArray[np.float32]:
     """Smooth noise that motion search can follow: random blocks, twice averaged."""
     coarse = np.random.default_rng(seed).random((height // 4 + 2, width // 4 + 2, 3), dtype=np.float32)
-    fine = coarse.repeat(4, axis=0).repeat(4, axis=1)[:height, :width]
+    fine: npt.NDArray[np.floating] = coarse.repeat(4, axis=0).repeat(4, axis=1)[:height, :width]
     for axis in (0, 1):
         fine = (fine + np.roll(fine, 1, axis) + np.roll(fine, 2, axis)) / 3
     return fine.astype(np.float32)
@@ -53,9 +53,7 @@ def draw(scene: Scene, moment: float, width: int, height: int) -> Picture:
     return drawn
 
 
-def draw_scene(
-    scene: Scene, frames: int, width: int, height: int, fields: Fields = ""
-) -> Iterator[Picture]:
+def draw_scene(scene: Scene, frames: int, width: int, height: int, fields: Fields = "") -> Iterator[Picture]:
     """`frames` pictures; with `fields`, the two fields of each are half a frame interval apart."""
     for i in range(frames):
         picture = draw(scene, i, width, height)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
 from encoding import encode
 from oracle import decode_sequentially, rgb_of
 from scenes import draw_scene

@@ -7,6 +7,7 @@ The folder is no part of this repository (see `conftest.shared_folder`); without
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import itertools
@@ -23,13 +24,13 @@ import pytest
 from conftest import shared_folder
 from daft_sparsevideo import VideoDecoder, _core
 from daft_sparsevideo.errors import FrameDecodeError, ShardFormatError, SparseVideoError
-from oracle import Oracle, assert_same_picture, decode_all, decode_sequentially, visible_planes
+from oracle import Oracle, assert_same_picture, decode_all, decode_sequentially, digest_of, visible_planes
 from requests_of_frames import random_request
 
 CORPUS = shared_folder() / "corpus"
 FULL = os.environ.get("SPARSEVIDEO_EXACTNESS") == "full"
 RANDOM_SETS = 20
-BUDGET_PIXELS = 150_000_000  # decoded for one file in the bounded run, at most, by a decoder that skips nothing
+BUDGET_PIXELS = 80_000_000  # decoded for one file in the bounded run, at most, by a decoder that skips nothing
 DECODED = ("h264", "hevc", "mpeg4", "vp9", "mjpeg", "mpeg2video")
 # Files of decoded codecs that nobody can decode: no parameter sets, encrypted, or data that only looks like a video.
 UNREADABLE = {
@@ -114,7 +115,8 @@ def compare(decoder: VideoDecoder, oracle: Oracle, request: list[int], row: Row)
     try:
         batch = decoder.get_frames_at(request)
     except FrameDecodeError as error:
-        assert not may_not_fail(oracle), f"{error} in {request}, where PyAV has no complaint"
+        if may_not_fail(oracle):
+            raise AssertionError(f"{error} in {request}, where PyAV has no complaint") from error
         row.errors += 1
         row.causes.add(str(error).rsplit(": ", 1)[-1])
         if len(request) > 1:  # whatever is not damaged must still come out right
@@ -166,8 +168,6 @@ def test_real_file_gives_the_frames_of_a_full_decode(corpus_file: Path, report: 
             compare(decoder, oracle, request, row)
     else:  # a damaged file, of which this decoder shows another number of frames: each must be one that PyAV shows
         right = {frame.digest for frame in oracle.frames}
-        from oracle import digest_of
-
         for index in range(len(decoder)):
             try:
                 picture = decoder.get_frames_at([index]).data[0]
@@ -182,10 +182,8 @@ def test_real_file_gives_the_frames_of_a_full_decode(corpus_file: Path, report: 
     "corpus_file", files(decoded=True, readable=False), indirect=True, ids=lambda name: Path(str(name)).name
 )
 def test_file_that_pyav_cannot_decode_either_is_a_clean_error(corpus_file: Path) -> None:
-    try:
+    with contextlib.suppress(av.error.FFmpegError):
         assert list(decode_sequentially(corpus_file)) == []
-    except av.error.FFmpegError:
-        pass
     with pytest.raises(SparseVideoError, match=corpus_file.name.replace(".", r"\.")):
         VideoDecoder(corpus_file).get_frames_at([0])
 
@@ -204,7 +202,8 @@ def test_file_of_another_codec_is_an_error_that_names_it(corpus_file: Path) -> N
 
 @pytest.mark.parametrize(
     "corpus_file",
-    [row["path"] for row in manifest() if row["codec"] in DECODED and "_of_decoded_" in row["independent_oracle"]] or [""],
+    [row["path"] for row in manifest() if row["codec"] in DECODED and "_of_decoded_" in row["independent_oracle"]]
+    or [""],
     indirect=True,
     ids=lambda name: Path(str(name)).name,
 )
@@ -212,20 +211,27 @@ def test_oracle_agrees_with_the_checksum_of_another_decoder(corpus_file: Path) -
     """PyAV's planes have the published checksum, so our RGB (equal to PyAV's) comes from the right planes."""
     published = {row["path"]: row["independent_oracle"].rsplit(":", 1)[-1] for row in manifest()}
     wanted = published[corpus_file.relative_to(CORPUS).as_posix()]
-    oracle = decode_all(corpus_file)
-    if wanted in (oracle.planes_sha1, oracle.planes_md5):
+    digest = hashlib.md5(usedforsecurity=False) if len(wanted) == 32 else hashlib.sha1(usedforsecurity=False)
+    planes: list[bytes] = []
+    for frame in decode_sequentially(corpus_file):
+        planes = [*planes[-6:], visible_planes(frame)]
+        digest.update(planes[-1])
+    if digest.hexdigest() == wanted:
         return
     # OpenH264's test writes the last two frames of one file the other way round: the planes are right all the same.
-    planes = [visible_planes(frame) for frame in decode_sequentially(corpus_file)]
     assert len(planes) <= 6, f"the planes of {corpus_file.name} do not have the checksum {wanted}"
-    sums = {hashlib.sha1(b"".join(order), usedforsecurity=False).hexdigest() for order in itertools.permutations(planes)}
+    sums = {
+        hashlib.sha1(b"".join(order), usedforsecurity=False).hexdigest() for order in itertools.permutations(planes)
+    }
     assert wanted in sums
 
 
-def test_robot_shards_give_the_frames_of_a_full_decode(robot_shard: Callable[[str, str], Path], report: list[Row]) -> None:
+def test_robot_shards_give_the_frames_of_a_full_decode(
+    robot_shard: Callable[[str, str], Path], report: list[Row]
+) -> None:
     for dataset, camera in itertools.product(("tiny_h264", "h264_noisy", "hevc_noisy"), ("top", "right_wrist")):
         path = robot_shard(dataset, camera)
-        if dataset != "tiny_h264" and not FULL and camera == "top":
+        if dataset != "tiny_h264" and not FULL:
             continue
         oracle, decoder = decode_all(path), VideoDecoder(path)
         row = Row(f"{dataset}/{camera}", "sparse", len(oracle.frames))

@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pytest
 from daft import DataType, col, lit
 from daft.functions import file, video_file
-from oracle import decode_sequentially
-from small_clip import Clip, make_clip, make_clip_of_two_sizes, rotate
 
 from daft_sparsevideo import VideoDecoder, _core, decode_frames, errors, expressions
 from daft_sparsevideo.open_shards import open_shards
+from oracle import decode_sequentially
+from small_clip import Clip, make_clip, make_clip_of_two_sizes, rotate
 
 Column = list[npt.NDArray[np.uint8] | None]
 

@@ -18,7 +18,11 @@ from oracle import Oracle, assert_same_picture, decode_all
 from requests_of_frames import random_request
 from streams import STREAMS, Stream, stream_path
 
-WITHOUT_PTS = {".avi", ".h264", ".hevc"}  # PyAV's times of these are guesses (seen: 1, 3, 4, 2 in an AVI with B pictures)
+WITHOUT_PTS = {
+    ".avi",
+    ".h264",
+    ".hevc",
+}  # PyAV's times of these are guesses (seen: 1, 3, 4, 2 in an AVI with B pictures)
 REQUESTS = 100 if os.environ.get("SPARSEVIDEO_EXACTNESS") == "full" else 10
 
 

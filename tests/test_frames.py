@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from daft_sparsevideo import DecodeStats, VideoDecoder, errors
 from encoding import encode
 from oracle import decode_sequentially, rgb_of
 from scenes import draw_scene
 from small_clip import Clip, make_clip, make_clip_of_two_sizes, rotate
-
-from daft_sparsevideo import DecodeStats, VideoDecoder, errors
 
 
 @pytest.fixture(scope="module")

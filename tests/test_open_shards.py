@@ -12,10 +12,10 @@ from pathlib import Path
 import daft
 import numpy as np
 import pytest
-from small_clip import Clip, make_clip
 
 from daft_sparsevideo import VideoDecoder, _core, errors
 from daft_sparsevideo.open_shards import OpenShard, OpenShards, ShardSource, open_shards
+from small_clip import Clip, make_clip
 
 
 @pytest.fixture(scope="module")

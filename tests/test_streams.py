@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from coded_facts import facts
-from scenes import numbered, number_of
+from scenes import number_of, numbered
 from streams import STREAMS, Stream, stream_path
 
 # How x264's options line writes what is set by another name or word.
