@@ -16,8 +16,7 @@ bool reports_references(AVCodecID codec) {
 }
 
 PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, AVRational time_base,
-                               DecoderMode mode, OnCodedUnit on_coded_unit)
-    : on_coded_unit_(std::move(on_coded_unit)) {
+                               DecoderMode mode) {
   capture_log();
   const AVCodec* codec = avcodec_find_decoder(parameters.codec_id);
   if (codec == nullptr) {
@@ -32,7 +31,7 @@ PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, AVRational t
   context_->thread_count = 1;
   context_->flags |= AV_CODEC_FLAG_COPY_OPAQUE;
   context_->opaque = this;
-  context_->coded_unit_callback = coded_unit;
+  context_->coded_unit_callback = report_unit;
   if (mode == DecoderMode::kSparse) {
     context_->flags |= AV_CODEC_FLAG_OUTPUT_CORRUPT;
   }
@@ -97,10 +96,10 @@ void PictureDecoder::set_x264_build(int build) {
   }
 }
 
-void PictureDecoder::coded_unit(AVCodecContext* context, const AVCodedUnit* unit) {
+void PictureDecoder::report_unit(AVCodecContext* context, const AVCodedUnit* unit) {
   const auto& self = *static_cast<const PictureDecoder*>(context->opaque);
-  if (self.on_coded_unit_) {
-    self.on_coded_unit_(*unit);
+  if (self.on_coded_unit) {
+    self.on_coded_unit(*unit);
   }
 }
 

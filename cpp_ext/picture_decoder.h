@@ -21,8 +21,10 @@ class PictureDecoder {
  public:
   using OnCodedUnit = std::function<void(const AVCodedUnit&)>;
 
-  PictureDecoder(const AVCodecParameters& parameters, AVRational time_base, DecoderMode mode,
-                 OnCodedUnit on_coded_unit);
+  PictureDecoder(const AVCodecParameters& parameters, AVRational time_base, DecoderMode mode);
+
+  /// Called for every slice, parameter set and end of sequence that is sent.
+  OnCodedUnit on_coded_unit;
 
   /// Sends a packet, or nullptr to drain. False if the decoder refused it (a complaint is noted).
   bool send(const AVPacket* packet);
@@ -43,9 +45,8 @@ class PictureDecoder {
   void set_x264_build(int build);
 
  private:
-  static void coded_unit(AVCodecContext* context, const AVCodedUnit* unit);
+  static void report_unit(AVCodecContext* context, const AVCodedUnit* unit);
 
-  OnCodedUnit on_coded_unit_;
   CodecContextPtr context_;
   std::string complaint_;
 };

@@ -55,12 +55,16 @@ class SegmentDecoder::Run {
         trust_(trust),
         missing_(missing),
         reader_(owner.source_, index_, packets_to_read(index_, segment)),
-        decoder_(index_.parameters(), index_.time_base(),
-                 trust == Trust::kPlanned ? DecoderMode::kSparse : DecoderMode::kContiguous,
-                 [this](const AVCodedUnit& unit) { on_coded_unit(unit); }) {}
+        decoder_(owner.take_decoder(trust == Trust::kPlanned ? DecoderMode::kSparse
+                                                             : DecoderMode::kContiguous)) {
+    decoder_->on_coded_unit = [this](const AVCodedUnit& unit) { on_coded_unit(unit); };
+  }
 
   /// Delivers frames and takes them out of `missing`. Returns the first doubt, or "".
   std::string execute();
+
+  /// Ends the run; nothing of it is left in the decoder but what was said about the stream.
+  std::unique_ptr<PictureDecoder> release_decoder();
 
   /// What is wrong with a decoded picture, or "".
   [[nodiscard]] std::string damage_of(std::int32_t picture) const;
@@ -80,7 +84,7 @@ class SegmentDecoder::Run {
   const Trust trust_;
   std::set<std::int32_t>& missing_;
   PacketReader reader_;
-  PictureDecoder decoder_;
+  std::unique_ptr<PictureDecoder> decoder_;
   FramePtr frame_ = make_frame();
   PacketPtr packet_ = make_packet();
   std::int32_t sending_ = -1;  // the picture whose packets are being sent
@@ -119,8 +123,8 @@ void SegmentDecoder::Run::on_coded_unit(const AVCodedUnit& unit) {
 }
 
 void SegmentDecoder::Run::take_frames() {
-  while (decoder_.receive(*frame_)) {
-    const std::string complaint = decoder_.take_complaint();
+  while (decoder_->receive(*frame_)) {
+    const std::string complaint = decoder_->take_complaint();
     std::int32_t picture = -1;
     if (trust_ == Trust::kSequential) {
       picture = frames_out_ < index_.frames().size() ? index_.frames()[frames_out_].picture : -1;
@@ -138,7 +142,7 @@ void SegmentDecoder::Run::take_frames() {
       missing_.erase(picture);
     }
   }
-  if (const std::string complaint = decoder_.take_complaint(); !complaint.empty()) {
+  if (const std::string complaint = decoder_->take_complaint(); !complaint.empty()) {
     note_doubt(sending_, complaint);
   }
 }
@@ -175,7 +179,7 @@ void SegmentDecoder::Run::send_packet(std::int32_t number, Outcome outcome) {
   packet_->dts = record.dts;
   packet_->flags = outcome == Outcome::kStateOnly ? AV_PKT_FLAG_STATE_ONLY : 0;
   name_packet(*packet_, number);
-  decoder_.send(packet_.get());
+  decoder_->send(packet_.get());
   take_frames();
 }
 
@@ -193,14 +197,14 @@ void SegmentDecoder::Run::send_picture(std::int32_t picture, Outcome outcome) {
 
 std::string SegmentDecoder::Run::execute() {
   if (trust_ != Trust::kSequential) {
-    decoder_.set_reorder_depth(index_.reorder_depth());
-    decoder_.set_x264_build(index_.x264_build());
+    decoder_->set_reorder_depth(index_.reorder_depth());
+    decoder_->set_x264_build(index_.x264_build());
   } else if (index_.first_reorder_depth() >= 0) {
-    decoder_.set_reorder_depth(index_.first_reorder_depth());
+    decoder_->set_reorder_depth(index_.first_reorder_depth());
   }
   if (needs_first_packet(index_, segment_)) {
     send_packet(0, Outcome::kReconstruct);
-    decoder_.flush();
+    decoder_->flush();
     damaged_.clear();
     doubt_.clear();
   }
@@ -225,7 +229,7 @@ std::string SegmentDecoder::Run::execute() {
   }
   if (!missing_.empty()) {
     sending_ = segment_.stop() - 1;
-    decoder_.send(nullptr);
+    decoder_->send(nullptr);
     take_frames();
   }
   if (!missing_.empty() && doubt_.empty()) {
@@ -262,6 +266,20 @@ SegmentDecoder::SegmentDecoder(ByteSource& source, const StreamIndex& index, Dec
       on_frame_(std::move(on_frame)),
       on_failure_(std::move(on_failure)) {}
 
+std::unique_ptr<PictureDecoder> SegmentDecoder::Run::release_decoder() {
+  decoder_->on_coded_unit = nullptr;
+  decoder_->flush();
+  decoder_->take_complaint();
+  return std::move(decoder_);
+}
+
+std::unique_ptr<PictureDecoder> SegmentDecoder::take_decoder(DecoderMode mode) {
+  if (mode == DecoderMode::kSparse && idle_decoder_) {
+    return std::move(idle_decoder_);
+  }
+  return std::make_unique<PictureDecoder>(index_.parameters(), index_.time_base(), mode);
+}
+
 void SegmentDecoder::decode(const Segment& segment) {
   std::set<std::int32_t> missing(segment.targets.begin(), segment.targets.end());
   std::map<std::int32_t, std::string> causes;
@@ -269,6 +287,9 @@ void SegmentDecoder::decode(const Segment& segment) {
     Run run(*this, planned, trust, missing);
     const std::string doubt = run.execute();
     stats_.bytes_read += run.bytes_read();
+    if (trust == Trust::kPlanned && doubt.empty()) {
+      idle_decoder_ = run.release_decoder();
+    }
     for (const std::int32_t picture : missing) {
       const std::string damage = run.damage_of(picture);
       causes[picture] = damage.empty() ? doubt : damage;

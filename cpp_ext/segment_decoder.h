@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ namespace sparsevideo {
 
 struct DecodeStats;
 
-/// Decodes one segment with one decoder, and falls back to safer ways where that leaves doubts.
+/// Decodes segments, each with one decoder, and falls back to safer ways where that leaves doubts.
 ///
 /// First as planned. If the decoder complains, shows other reference lists than the index recorded,
 /// or a target does not come out, what is still missing is decoded from the last reset on with
@@ -36,11 +37,15 @@ class SegmentDecoder {
  private:
   class Run;
 
+  std::unique_ptr<PictureDecoder> take_decoder(DecoderMode mode);
+
   ByteSource& source_;
   const StreamIndex& index_;
   DecodeStats& stats_;
   OnFrame on_frame_;
   OnFailure on_failure_;
+  // Kept from one planned run to the next: what costs is its memory, and its pictures are forgotten.
+  std::unique_ptr<PictureDecoder> idle_decoder_;
 };
 
 }  // namespace sparsevideo

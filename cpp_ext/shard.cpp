@@ -85,6 +85,38 @@ void add(DecodeStats& total, const DecodeStats& part) {
   total.fallbacks += part.fallbacks;
 }
 
+/// What one thread needs to decode segments.
+class Worker {
+ public:
+  Worker(ByteSource& source, const StreamIndex& index, const FrameWriter& writer, DecodeResult& result,
+         std::mutex& mutex)
+      : writer_(writer),
+        result_(result),
+        mutex_(mutex),
+        decoder_(
+            source, index, stats_,
+            [this](std::int32_t picture, const AVFrame& frame) { writer_.write(picture, frame, converter_); },
+            [this](std::int32_t picture, const std::string& cause) {
+              const std::lock_guard lock(mutex_);
+              writer_.write_failure(picture, cause, result_);
+            }) {}
+
+  void decode(const Segment& segment) {
+    stats_ = {};
+    decoder_.decode(segment);
+    const std::lock_guard lock(mutex_);
+    add(result_.stats, stats_);
+  }
+
+ private:
+  const FrameWriter& writer_;
+  DecodeResult& result_;
+  std::mutex& mutex_;
+  DecodeStats stats_;
+  RgbConverter converter_;
+  SegmentDecoder decoder_;
+};
+
 }  // namespace
 
 Shard::Shard(std::unique_ptr<ByteSource> source) : source_(std::move(source)), index_(*source_) {}
@@ -142,19 +174,8 @@ DecodeResult Shard::decode(std::span<const std::int64_t> frames, const Output& o
   result.stats.segments = static_cast<std::int64_t>(segments.size());
   std::mutex mutex;
   run_tasks(segments.size(), max_threads > 0 ? max_threads : thread_budget(), [&]() -> TaskRunner {
-    return [&, converter = std::make_shared<RgbConverter>()](std::size_t task) {
-      DecodeStats stats;
-      SegmentDecoder decoder(
-          *source_, index_, stats,
-          [&](std::int32_t picture, const AVFrame& frame) { writer.write(picture, frame, *converter); },
-          [&](std::int32_t picture, const std::string& cause) {
-            const std::lock_guard lock(mutex);
-            writer.write_failure(picture, cause, result);
-          });
-      decoder.decode(segments[task]);
-      const std::lock_guard lock(mutex);
-      add(result.stats, stats);
-    };
+    auto worker = std::make_shared<Worker>(*source_, index_, writer, result, mutex);
+    return [worker, &segments](std::size_t task) { worker->decode(segments[task]); };
   });
   std::ranges::sort(result.failures, {}, &FrameFailure::request);
   return result;

@@ -170,8 +170,8 @@ StreamIndex::Builder::Builder(StreamIndex& index, ByteSource& source)
     index_.fallback_reason_ =
         std::string("no reference graph for codec ") + avcodec_get_name(stream.codecpar->codec_id);
   }
-  decoder_.emplace(*stream.codecpar, stream.time_base, DecoderMode::kIndex,
-                   [this](const AVCodedUnit& unit) { on_coded_unit(unit); });
+  decoder_.emplace(*stream.codecpar, stream.time_base, DecoderMode::kIndex);
+  decoder_->on_coded_unit = [this](const AVCodedUnit& unit) { on_coded_unit(unit); };
   if (index_.first_reorder_depth_ >= 0) {
     decoder_->set_reorder_depth(index_.first_reorder_depth_);
   }
