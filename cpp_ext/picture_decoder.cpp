@@ -69,9 +69,6 @@ bool PictureDecoder::receive(AVFrame& frame) {
       return false;
     }
     if (result >= 0) {
-      if (frame.decode_error_flags != 0 && complaint_.empty()) {
-        complaint_ = "a frame with decoding errors";
-      }
       return true;
     }
     if (complaint_.empty()) {

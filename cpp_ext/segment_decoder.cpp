@@ -75,6 +75,7 @@ class SegmentDecoder::Run {
   void send_picture(std::int32_t picture, Outcome outcome);
   void send_packet(std::int32_t number, Outcome outcome);
   void take_frames();
+  std::int32_t shown_picture();
   void on_coded_unit(const AVCodedUnit& unit);
   void note_doubt(std::int32_t picture, const std::string& doubt);
 
@@ -123,28 +124,36 @@ void SegmentDecoder::Run::on_coded_unit(const AVCodedUnit& unit) {
 }
 
 void SegmentDecoder::Run::take_frames() {
+  const auto note_complaint = [this] {
+    if (const std::string complaint = decoder_->take_complaint(); !complaint.empty()) {
+      note_doubt(sending_, complaint);
+    }
+  };
+  note_complaint();
   while (decoder_->receive(*frame_)) {
-    const std::string complaint = decoder_->take_complaint();
-    std::int32_t picture = -1;
-    if (trust_ == Trust::kSequential) {
-      picture = frames_out_ < index_.frames().size() ? index_.frames()[frames_out_].picture : -1;
-      ++frames_out_;
-    } else if (const std::int32_t packet = packet_of(*frame_);
-               packet >= 0 && static_cast<std::size_t>(packet) < index_.packets().size()) {
-      picture = index_.packets()[static_cast<std::size_t>(packet)].picture;
+    note_complaint();
+    const std::int32_t picture = shown_picture();
+    if (frame_->decode_error_flags != 0) {
+      note_doubt(picture, "the picture has decoding errors");
     }
-    if (!complaint.empty()) {
-      note_doubt(picture, complaint);
-    }
-    if (picture >= 0 && missing_.contains(picture) && damage_of(picture).empty() &&
-        (frame_->flags & AV_FRAME_FLAG_STATE_ONLY) == 0) {
+    const bool trusted = trust_ == Trust::kPlanned ? doubt_.empty() : damage_of(picture).empty();
+    if (trusted && missing_.contains(picture) && (frame_->flags & AV_FRAME_FLAG_STATE_ONLY) == 0) {
       owner_.on_frame_(picture, *frame_);
       missing_.erase(picture);
     }
   }
-  if (const std::string complaint = decoder_->take_complaint(); !complaint.empty()) {
-    note_doubt(sending_, complaint);
+  note_complaint();
+}
+
+// Which picture the frame that came out shows, or -1.
+std::int32_t SegmentDecoder::Run::shown_picture() {
+  if (trust_ == Trust::kSequential) {
+    const std::size_t number = frames_out_++;
+    return number < index_.frames().size() ? index_.frames()[number].picture : -1;
   }
+  const std::int32_t packet = packet_of(*frame_);
+  const bool known = packet >= 0 && static_cast<std::size_t>(packet) < index_.packets().size();
+  return known ? index_.packets()[static_cast<std::size_t>(packet)].picture : -1;
 }
 
 void SegmentDecoder::Run::send_packet(std::int32_t number, Outcome outcome) {

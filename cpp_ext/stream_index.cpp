@@ -329,6 +329,9 @@ void StreamIndex::Builder::take_frames() {
       doubt("a frame has no packet");
       continue;
     }
+    if (frame_->decode_error_flags != 0) {
+      doubt("a frame with decoding errors");
+    }
     if (shown_[static_cast<std::size_t>(packet)]) {
       index_.frames_name_packets_ = false;
       doubt("a packet shows several frames");

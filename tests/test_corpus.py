@@ -116,7 +116,7 @@ def compare(decoder: VideoDecoder, oracle: Oracle, request: list[int], row: Row)
         batch = decoder.get_frames_at(request)
     except FrameDecodeError as error:
         if may_not_fail(oracle):
-            raise AssertionError(f"{error} in {request}, where PyAV has no complaint") from error
+            raise AssertionError(f"{error} in {request}, of a frame that PyAV shows undamaged") from error
         row.errors += 1
         row.causes.add(str(error).rsplit(": ", 1)[-1])
         if len(request) > 1:  # whatever is not damaged must still come out right
