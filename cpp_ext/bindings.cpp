@@ -103,7 +103,8 @@ Column<T> make_column(const Rows& rows, Project project) {
   }
   T* data = values->data();
   const std::size_t size = values->size();
-  nb::capsule owner(values.release(), [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
+  nb::capsule owner(values.release(),
+                    [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
   return Column<T>(data, {size}, owner);
 }
 
@@ -192,7 +193,8 @@ void bind_index(nb::module_& m) {
       .def_prop_ro("average_fps", [](View i) { return fraction(i->average_fps()); })
       .def_prop_ro("has_graph", [](View i) { return i->has_graph(); })
       .def_prop_ro("fallback_reason", [](View i) { return i->fallback_reason(); });
-  define_column(type, "frame_pts", [](View i) { return make_column<std::int64_t>(i->frames(), &FrameRecord::pts); });
+  define_column(type, "frame_pts",
+                [](View i) { return make_column<std::int64_t>(i->frames(), &FrameRecord::pts); });
   define_column(type, "frame_duration",
                 [](View i) { return make_column<std::int64_t>(i->frames(), &FrameRecord::duration); });
   define_column(type, "frame_picture",
@@ -203,17 +205,20 @@ void bind_index(nb::module_& m) {
                 [](View i) { return make_column<std::int32_t>(i->frames(), &FrameRecord::height); });
   define_column(type, "picture_pts",
                 [](View i) { return make_column<std::int64_t>(i->picture_pts(), std::identity{}); });
-  define_column(type, "picture_dts",
-                [](View i) { return picture_column(*i, [](Packets packets) { return packets.front().dts; }); });
-  define_column(type, "picture_position",
-                [](View i) { return picture_column(*i, [](Packets packets) { return packets.front().position; }); });
+  define_column(type, "picture_dts", [](View i) {
+    return picture_column(*i, [](Packets packets) { return packets.front().dts; });
+  });
+  define_column(type, "picture_position", [](View i) {
+    return picture_column(*i, [](Packets packets) { return packets.front().position; });
+  });
   define_column(type, "picture_size", [](View i) { return picture_column(*i, total_bytes); });
   define_column(type, "picture_flags",
                 [](View i) { return make_column<std::uint8_t>(i->traits(), std::identity{}); });
   define_column(type, "reference_offsets",
                 [](View i) { return make_column<std::int64_t>(i->graph().offsets(), std::identity{}); });
-  define_column(type, "references",
-                [](View i) { return make_column<std::int32_t>(i->graph().all_references(), std::identity{}); });
+  define_column(type, "references", [](View i) {
+    return make_column<std::int32_t>(i->graph().all_references(), std::identity{});
+  });
 }
 
 void bind_plan(nb::module_& m) {
@@ -232,10 +237,12 @@ void bind_plan(nb::module_& m) {
       .def_prop_ro("stop", &Segment::stop)
       .def_ro("contiguous", &Segment::contiguous);
   define_column(segment_type, "outcomes", [](const Segment& segment) {
-    return make_column<std::uint8_t>(segment.outcomes, [](Outcome outcome) { return static_cast<int>(outcome); });
+    return make_column<std::uint8_t>(segment.outcomes,
+                                     [](Outcome outcome) { return static_cast<int>(outcome); });
   });
-  define_column(segment_type, "targets",
-                [](const Segment& segment) { return make_column<std::int32_t>(segment.targets, std::identity{}); });
+  define_column(segment_type, "targets", [](const Segment& segment) {
+    return make_column<std::int32_t>(segment.targets, std::identity{});
+  });
   nb::class_<DecodePlan> plan_type(m, "Plan");
   plan_type.def_ro("stats", &DecodePlan::stats).def_ro("segments", &DecodePlan::segments);
   define_column(plan_type, "closure", [](const DecodePlan& plan) {
@@ -271,7 +278,9 @@ void bind_shard(nb::module_& m) {
       .def_prop_ro("bytes_read", [](Shard& shard) { return shard.source().bytes_read(); })
       .def_prop_ro("opens", [](Shard& shard) { return shard.source().opens(); })
       .def("close", [](Shard& shard) { shard.source().close(); })
-      .def("plan", [](const Shard& shard, const Int64Array& frames) { return shard.plan(view(frames)); }, "frames"_a)
+      .def(
+          "plan", [](const Shard& shard, const Int64Array& frames) { return shard.plan(view(frames)); },
+          "frames"_a)
       .def("decode", &decode, "frames"_a, "out"_a, "offsets"_a, nb::kw_only(), "height"_a = 0, "width"_a = 0,
            "apply_rotation"_a = false, "num_threads"_a = 0);
 }

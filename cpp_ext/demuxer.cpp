@@ -40,14 +40,12 @@ AVStream* choose_video_stream(AVFormatContext& format) {
 Demuxer::Demuxer(ByteSource& source) : source_(source) {
   capture_log();
   auto* buffer = static_cast<std::uint8_t*>(check_allocated(av_malloc(kIoBufferBytes)));
-  io_.reset(check_allocated(
-      avio_alloc_context(buffer, kIoBufferBytes, 0, this, read_packet, nullptr, seek)));
+  io_.reset(check_allocated(avio_alloc_context(buffer, kIoBufferBytes, 0, this, read_packet, nullptr, seek)));
   AVFormatContext* format = check_allocated(avformat_alloc_context());
   format->pb = io_.get();
   const int opened = avformat_open_input(&format, nullptr, nullptr, nullptr);  // frees on failure
   rethrow_read_error();
-  check(opened, "cannot open it as a video (mp4, mov, mkv, webm, ts, avi, H.264, HEVC)",
-        ErrorKind::kFormat);
+  check(opened, "cannot open it as a video (mp4, mov, mkv, webm, ts, avi, H.264, HEVC)", ErrorKind::kFormat);
   format_.reset(format);
   for (unsigned i = 0; i < format->nb_streams; ++i) {
     if (format->streams[i]->codecpar->codec_type != AVMEDIA_TYPE_VIDEO) {
@@ -85,9 +83,8 @@ AVRational Demuxer::average_fps() const {
 }
 
 int Demuxer::rotation_degrees() const {
-  const AVPacketSideData* matrix =
-      av_packet_side_data_get(stream_->codecpar->coded_side_data,
-                              stream_->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
+  const AVPacketSideData* matrix = av_packet_side_data_get(
+      stream_->codecpar->coded_side_data, stream_->codecpar->nb_coded_side_data, AV_PKT_DATA_DISPLAYMATRIX);
   if (matrix == nullptr || matrix->size < 9 * sizeof(std::int32_t)) {
     return 0;
   }
@@ -107,8 +104,7 @@ bool Demuxer::packets_are_byte_ranges() const {
 int Demuxer::read_packet(void* opaque, std::uint8_t* buffer, int size) {
   auto& self = *static_cast<Demuxer*>(opaque);
   try {
-    const std::size_t count =
-        self.source_.read_at(self.position_, {buffer, static_cast<std::size_t>(size)});
+    const std::size_t count = self.source_.read_at(self.position_, {buffer, static_cast<std::size_t>(size)});
     self.position_ += count;
     return count == 0 ? AVERROR_EOF : static_cast<int>(count);
   } catch (...) {  // an exception must not cross C

@@ -14,8 +14,7 @@ constexpr std::uint64_t kLargestReadBytes = 1U << 20U;
 
 }  // namespace
 
-PacketReader::PacketReader(ByteSource& source, const StreamIndex& index,
-                           std::vector<std::int32_t> packets)
+PacketReader::PacketReader(ByteSource& source, const StreamIndex& index, std::vector<std::int32_t> packets)
     : source_(source), index_(index), wanted_(std::move(packets)) {}
 
 std::span<const std::uint8_t> PacketReader::read(std::int32_t packet) {

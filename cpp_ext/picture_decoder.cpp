@@ -11,18 +11,15 @@ extern "C" {
 
 namespace sparsevideo {
 
-bool reports_references(AVCodecID codec) {
-  return codec == AV_CODEC_ID_H264 || codec == AV_CODEC_ID_HEVC;
-}
+bool reports_references(AVCodecID codec) { return codec == AV_CODEC_ID_H264 || codec == AV_CODEC_ID_HEVC; }
 
-PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, AVRational time_base,
-                               DecoderMode mode) {
+PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, AVRational time_base, DecoderMode mode) {
   capture_log();
   const AVCodec* codec = avcodec_find_decoder(parameters.codec_id);
   if (codec == nullptr) {
-    throw Error(ErrorKind::kFormat,
-                std::string("no decoder for codec ") + avcodec_get_name(parameters.codec_id) +
-                    " (supported: h264, hevc, mpeg4, vp9, mjpeg, mpeg2video)");
+    throw Error(ErrorKind::kFormat, std::string("no decoder for codec ") +
+                                        avcodec_get_name(parameters.codec_id) +
+                                        " (supported: h264, hevc, mpeg4, vp9, mjpeg, mpeg2video)");
   }
   context_.reset(check_allocated(avcodec_alloc_context3(codec)));
   check(avcodec_parameters_to_context(context_.get(), &parameters), "cannot set up the decoder",
@@ -41,8 +38,7 @@ PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, AVRational t
     context_->skip_loop_filter = AVDISCARD_ALL;
   }
   take_logged_error();
-  check(avcodec_open2(context_.get(), codec, nullptr), "cannot open the decoder",
-        ErrorKind::kFormat);
+  check(avcodec_open2(context_.get(), codec, nullptr), "cannot open the decoder", ErrorKind::kFormat);
 }
 
 bool PictureDecoder::send(const AVPacket* packet) {

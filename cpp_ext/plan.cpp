@@ -13,6 +13,11 @@ namespace {
 constexpr std::int64_t kNoPts = std::numeric_limits<std::int64_t>::min();
 constexpr std::int32_t kNever = std::numeric_limits<std::int32_t>::max();
 
+// The earlier of two times, of which either may not be known.
+std::int64_t earlier_pts(std::int64_t left, std::int64_t right) {
+  return left == kNoPts ? right : right == kNoPts ? left : std::min(left, right);
+}
+
 std::size_t at(std::int32_t picture) { return static_cast<std::size_t>(picture); }
 
 }  // namespace
@@ -95,8 +100,8 @@ Segment Planner::sparse_segment(std::int32_t start, std::vector<std::int32_t> ta
   segment.start = start;
   segment.outcomes.resize(at(targets.back() - start) + 1);
   for (std::int32_t picture = start; picture <= targets.back(); ++picture) {
-    const bool leave_out = (traits_[at(picture)] & PictureTraits::kDisposable) != 0 ||
-                           graph_.earliest(picture) < start;
+    const bool leave_out =
+        (traits_[at(picture)] & PictureTraits::kDisposable) != 0 || graph_.earliest(picture) < start;
     segment.outcomes[at(picture - start)] = leave_out ? Outcome::kDrop : Outcome::kStateOnly;
   }
   for (const std::int32_t picture : graph_.closure(targets)) {
@@ -119,7 +124,7 @@ std::vector<Segment> Planner::plan(std::span<const std::int32_t> targets) const 
       return false;
     }
     const std::int32_t earlier = std::min(group.start, next.start);
-    const std::int64_t first_pts = std::min(group.first_pts, next.first_pts);
+    const std::int64_t first_pts = earlier_pts(group.first_pts, next.first_pts);
     const std::int32_t shared =
         group.contiguous ? earlier : start_for(earlier, next.targets.back(), first_pts);
     if (shared < 0) {

@@ -18,13 +18,13 @@ enum class Outcome : std::uint8_t {
 
 /// What the planner knows of a picture besides its references.
 struct PictureTraits {
-  static constexpr std::uint8_t kKey = 1U << 0U;         // the container calls it a key frame
-  static constexpr std::uint8_t kStart = 1U << 1U;       // decoding may start here, if the graph agrees
-  static constexpr std::uint8_t kDiscard = 1U << 2U;     // decoded, but never shown (edit lists)
-  static constexpr std::uint8_t kDisposable = 1U << 3U;  // may be left out without a trace
-  static constexpr std::uint8_t kFieldPair = 1U << 4U;   // two packets make this frame
-  static constexpr std::uint8_t kOpaque = 1U << 5U;      // its references are not known for sure
-  static constexpr std::uint8_t kReset = 1U << 6U;       // nothing after it depends on what is before
+  static constexpr std::uint8_t kKey = 1U << 0U;             // the container calls it a key frame
+  static constexpr std::uint8_t kStart = 1U << 1U;           // decoding may start here, if the graph agrees
+  static constexpr std::uint8_t kDiscard = 1U << 2U;         // decoded, but never shown (edit lists)
+  static constexpr std::uint8_t kDisposable = 1U << 3U;      // may be left out without a trace
+  static constexpr std::uint8_t kFieldPair = 1U << 4U;       // two packets make this frame
+  static constexpr std::uint8_t kOpaque = 1U << 5U;          // its references are not known for sure
+  static constexpr std::uint8_t kReset = 1U << 6U;           // nothing after it depends on what is before
   static constexpr std::uint8_t kLeadingSkipped = 1U << 7U;  // a start here skips its leading pictures
 };
 
@@ -34,9 +34,7 @@ struct Segment {
   std::vector<Outcome> outcomes;
   std::vector<std::int32_t> targets;  // ascending
   bool contiguous = false;            // no graph: every picture from start on is reconstructed
-  [[nodiscard]] std::int32_t stop() const {
-    return start + static_cast<std::int32_t>(outcomes.size());
-  }
+  [[nodiscard]] std::int32_t stop() const { return start + static_cast<std::int32_t>(outcomes.size()); }
 };
 
 /// Plans over one stream. Keeps references to what it is given.

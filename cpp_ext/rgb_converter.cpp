@@ -48,9 +48,8 @@ ScalerPtr make_scaler(const AVFrame& frame, int height, FrameSize out, int out_h
   // Where the chroma samples lie between the luma samples, as swscale counts it.
   const AVPixFmtDescriptor* descriptor = av_pix_fmt_desc_get(format);
   if (descriptor->log2_chroma_w != 0 || descriptor->log2_chroma_h != 0) {
-    const AVChromaLocation location = frame.chroma_location == AVCHROMA_LOC_UNSPECIFIED
-                                          ? AVCHROMA_LOC_CENTER
-                                          : frame.chroma_location;
+    const AVChromaLocation location =
+        frame.chroma_location == AVCHROMA_LOC_UNSPECIFIED ? AVCHROMA_LOC_CENTER : frame.chroma_location;
     int x = 0;
     int y = 0;
     av_chroma_location_enum_to_pos(&x, &y, location);
@@ -70,8 +69,7 @@ ScalerPtr make_scaler(const AVFrame& frame, int height, FrameSize out, int out_h
         ErrorKind::kDecode);
   const int* coefficients = sws_getCoefficients(coefficients_of(frame.colorspace));
   const int full_range = frame.color_range == AVCOL_RANGE_JPEG ? 1 : 0;
-  sws_setColorspaceDetails(scaler.get(), coefficients, full_range, coefficients, 1, 0, kNeutral,
-                           kNeutral);
+  sws_setColorspaceDetails(scaler.get(), coefficients, full_range, coefficients, 1, 0, kNeutral, kNeutral);
   return scaler;
 }
 
@@ -85,8 +83,8 @@ void rotate(const std::uint8_t* upright, std::size_t stride, FrameSize out, int 
     for (int x = 0; x < out.width; ++x) {
       const int from_y = quarter_turns == 1 ? height - 1 - x : quarter_turns == 2 ? height - 1 - y : x;
       const int from_x = quarter_turns == 1 ? y : quarter_turns == 2 ? width - 1 - x : width - 1 - y;
-      const std::size_t from = static_cast<std::size_t>(from_y) * stride +
-                               static_cast<std::size_t>(from_x) * kChannels;
+      const std::size_t from =
+          static_cast<std::size_t>(from_y) * stride + static_cast<std::size_t>(from_x) * kChannels;
       std::memcpy(rotated, upright + from, kChannels);
       rotated += kChannels;
     }
@@ -103,7 +101,7 @@ std::size_t row_bytes(int width) { return static_cast<std::size_t>(width) * kCha
 }  // namespace
 
 void RgbConverter::configure(const AVFrame& frame, FrameSize out, bool interlaced) {
-  const Key key{frame.width,      frame.height,          frame.format, frame.colorspace,
+  const Key key{frame.width,       frame.height,          frame.format, frame.colorspace,
                 frame.color_range, frame.chroma_location, interlaced,   out};
   if (scalers_[0] && key == key_) {
     return;
@@ -153,8 +151,8 @@ void RgbConverter::scale(const AVFrame& frame, FrameSize size, std::uint8_t* out
     const std::array<std::uint8_t*, 4> out_planes = {out + static_cast<std::size_t>(field) * stride};
     const std::array<int, 4> out_strides = {static_cast<int>(stride) * fields};
     const int height = interlaced ? field_height(frame.height, field) : frame.height;
-    check(sws_scale(scalers_[static_cast<std::size_t>(field)].get(), planes.data(), strides.data(), 0,
-                    height, out_planes.data(), out_strides.data()),
+    check(sws_scale(scalers_[static_cast<std::size_t>(field)].get(), planes.data(), strides.data(), 0, height,
+                    out_planes.data(), out_strides.data()),
           "cannot convert a frame to RGB", ErrorKind::kDecode);
   }
 }

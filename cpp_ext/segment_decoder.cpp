@@ -55,8 +55,8 @@ class SegmentDecoder::Run {
         trust_(trust),
         missing_(missing),
         reader_(owner.source_, index_, packets_to_read(index_, segment)),
-        decoder_(owner.take_decoder(trust == Trust::kPlanned ? DecoderMode::kSparse
-                                                             : DecoderMode::kContiguous)) {
+        decoder_(
+            owner.take_decoder(trust == Trust::kPlanned ? DecoderMode::kSparse : DecoderMode::kContiguous)) {
     decoder_->on_coded_unit = [this](const AVCodedUnit& unit) { on_coded_unit(unit); };
   }
 
@@ -180,8 +180,8 @@ void SegmentDecoder::Run::send_packet(std::int32_t number, Outcome outcome) {
   std::ranges::copy(prefix, packet_->data);
   std::ranges::copy(body, packet_->data + prefix.size());
   if (!extradata.empty()) {
-    std::uint8_t* side = check_allocated(
-        av_packet_new_side_data(packet_.get(), AV_PKT_DATA_NEW_EXTRADATA, extradata.size()));
+    std::uint8_t* side =
+        check_allocated(av_packet_new_side_data(packet_.get(), AV_PKT_DATA_NEW_EXTRADATA, extradata.size()));
     std::ranges::copy(extradata, side);
   }
   packet_->pts = record.pts;
@@ -246,7 +246,6 @@ std::string SegmentDecoder::Run::execute() {
   }
   return doubt_;
 }
-
 
 std::string SegmentDecoder::Run::damage_of(std::int32_t picture) const {
   if (index_.codec_has_graph()) {
@@ -313,8 +312,7 @@ void SegmentDecoder::decode(const Segment& segment) {
       stats_.fallbacks += missing.empty() ? 0 : 1;
     }
     if (index_.frames_name_packets() && !missing.empty()) {
-      const Segment contiguous =
-          segment.contiguous ? segment : index_.planner().plan_contiguous(remaining());
+      const Segment contiguous = segment.contiguous ? segment : index_.planner().plan_contiguous(remaining());
       undecided = attempt(contiguous, Trust::kContiguous);
     }
     if (!missing.empty() && undecided) {

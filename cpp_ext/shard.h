@@ -22,7 +22,7 @@ struct DecodeStats {
   std::int64_t dropped = 0;        // pictures between these that were never sent
   std::int64_t segments = 0;
   std::int64_t bytes_read = 0;
-  std::int64_t fallbacks = 0;      // segments that were decoded again in a safer way
+  std::int64_t fallbacks = 0;  // segments that were decoded again in a safer way
 };
 
 struct FrameFailure {

@@ -36,8 +36,7 @@ void append_big_endian(std::size_t value, std::size_t byte_count, std::vector<st
 
 }  // namespace
 
-StatePacketWriter::StatePacketWriter(const AVCodecParameters& parameters)
-    : codec_(parameters.codec_id) {
+StatePacketWriter::StatePacketWriter(const AVCodecParameters& parameters) : codec_(parameters.codec_id) {
   set_extradata({parameters.extradata, static_cast<std::size_t>(parameters.extradata_size)});
 }
 
@@ -55,8 +54,8 @@ void StatePacketWriter::add_slice(const AVCodedUnit& unit, std::span<const std::
     slices_.push_back({0, 0, 0});  // not in this packet: prefix_bytes() will refuse it
     return;
   }
-  slices_.push_back({begin, size,
-                     escaped_size(packet.subspan(begin, size), static_cast<std::size_t>(unit.header_size))});
+  slices_.push_back(
+      {begin, size, escaped_size(packet.subspan(begin, size), static_cast<std::size_t>(unit.header_size))});
 }
 
 // 0 if the bytes before the slice are neither its size nor a start code.

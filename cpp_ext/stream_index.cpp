@@ -76,12 +76,12 @@ struct PictureFacts {
   std::vector<std::int32_t> references;
   std::vector<std::int32_t> retained;
   std::uint64_t lists_hash = 0;
-  int structures = 0;                        // 1 top field, 2 bottom field, 3 both
-  int common_flags = ~0;                     // AV_CODED_UNIT_* that all its slices have
+  int structures = 0;     // 1 top field, 2 bottom field, 3 both
+  int common_flags = ~0;  // AV_CODED_UNIT_* that all its slices have
   bool has_slices = false;
-  bool has_state_units = false;              // parameter sets, an end of sequence, new extradata
+  bool has_state_units = false;  // parameter sets, an end of sequence, new extradata
   std::uint8_t traits = 0;
-  std::string doubt;                         // why its references are not known for sure
+  std::string doubt;  // why its references are not known for sure
 
   void merge(PictureFacts&& field) {
     references.insert(references.end(), field.references.begin(), field.references.end());
@@ -179,9 +179,8 @@ StreamIndex::Builder::Builder(StreamIndex& index, ByteSource& source)
 }
 
 bool StreamIndex::Builder::learnt_reorder_depth() const {
-  const auto to_show = std::ranges::count_if(index_.traits_, [](std::uint8_t traits) {
-    return (traits & PictureTraits::kDiscard) == 0;
-  });
+  const auto to_show = std::ranges::count_if(
+      index_.traits_, [](std::uint8_t traits) { return (traits & PictureTraits::kDiscard) == 0; });
   return index_.reorder_depth_ > reorder_depth_at_first_ && std::ssize(index_.frames_) < to_show;
 }
 
@@ -247,8 +246,7 @@ void StreamIndex::Builder::add_packet() {
     doubt("the container marks a packet as corrupt");
   }
   std::size_t size = 0;
-  const std::uint8_t* extradata =
-      av_packet_get_side_data(packet_.get(), AV_PKT_DATA_NEW_EXTRADATA, &size);
+  const std::uint8_t* extradata = av_packet_get_side_data(packet_.get(), AV_PKT_DATA_NEW_EXTRADATA, &size);
   if (extradata != nullptr && size > 0) {
     index_.extradata_changes_.push_back({index_.packets_.back().picture, {extradata, extradata + size}});
     state_writer_.set_extradata({extradata, size});

@@ -18,7 +18,7 @@ namespace sparsevideo {
 struct PacketRecord {
   std::int64_t pts;
   std::int64_t dts;
-  std::int64_t position;      // of its first byte in the file; -1 if the container does not say
+  std::int64_t position;  // of its first byte in the file; -1 if the container does not say
   std::uint32_t size_bytes;
   std::uint32_t checksum;     // Adler-32 of its bytes
   std::int32_t picture;       // the coded picture that it belongs to

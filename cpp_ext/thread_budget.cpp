@@ -39,8 +39,13 @@ bool try_begin_work() {
 }
 
 void begin_work() {
-  while (!try_begin_work()) {
-    working.wait(working.load());
+  while (true) {
+    int now = working.load();
+    if (now >= thread_budget()) {
+      working.wait(now);  // on the value that was too high, or an end in between would be missed
+    } else if (working.compare_exchange_weak(now, now + 1)) {
+      return;
+    }
   }
 }
 
