@@ -41,12 +41,11 @@ bench: $(ALL)
 	@[ -n "$(DATASET)" ] || { echo 'usage: make bench DATASET="folder of a LeRobot v3 dataset ..."'; exit 2; }
 	$(BIN)/python -m benchmarks $(DATASET)
 
-lint: $(ALL) stub-is-fresh
+lint: $(ALL) stub-is-fresh tidy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror $(CPP) $(HEADERS) $(wildcard cpp_ext/tests/*)
-	$(MAKE) --keep-going --jobs=$(JOBS) tidy
 
 # A mark for each file that has passed, so that only changes are looked at again. The bindings are nanobind's macros.
 tidy: $(patsubst cpp_ext/%.cpp,build/tidy/%,$(filter-out %/bindings.cpp,$(CPP)))

@@ -103,8 +103,9 @@ Column<T> make_column(const Rows& rows, Project project) {
   }
   T* data = values->data();
   const std::size_t size = values->size();
-  nb::capsule owner(values.release(),
-                    [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
+  const nb::capsule owner(values.release(), [](void* vector) noexcept {
+    const std::unique_ptr<std::vector<T>> last_owner(static_cast<std::vector<T>*>(vector));
+  });
   return Column<T>(data, {size}, owner);
 }
 
@@ -177,7 +178,7 @@ std::string pix_fmt_name(const StreamIndex& index) {
   return name == nullptr ? "" : name;
 }
 
-void bind_index(nb::module_& m) {
+void bind_index(const nb::module_& m) {
   using View = const IndexView&;
   using Packets = std::span<const PacketRecord>;
   nb::class_<IndexView> type(m, "StreamIndex");
@@ -221,7 +222,7 @@ void bind_index(nb::module_& m) {
   });
 }
 
-void bind_plan(nb::module_& m) {
+void bind_plan(const nb::module_& m) {
   nb::class_<DecodeStats>(m, "DecodeStats")
       .def(nb::init<>())
       .def_ro("requested", &DecodeStats::requested)
@@ -263,6 +264,7 @@ void bind_plan(nb::module_& m) {
       .def_ro("stats", &DecodeResult::stats)
       .def_prop_ro("errors", [](const DecodeResult& result) {
         std::vector<std::pair<std::size_t, std::string>> errors;
+        errors.reserve(result.failures.size());
         for (const FrameFailure& failure : result.failures) {
           errors.emplace_back(failure.request, failure.cause);
         }
@@ -270,7 +272,7 @@ void bind_plan(nb::module_& m) {
       });
 }
 
-void bind_shard(nb::module_& m) {
+void bind_shard(const nb::module_& m) {
   nb::class_<Shard>(m, "Shard")
       .def(nb::new_(&open_shard), "source"_a, nb::kw_only(), "name"_a = "")
       .def_prop_ro("index", [](const std::shared_ptr<Shard>& shard) { return IndexView(shard); })
@@ -305,7 +307,7 @@ const char* class_name(ErrorKind kind) {
 }  // namespace
 }  // namespace sparsevideo
 
-NB_MODULE(_core, m) {
+NB_MODULE(_core, m) {  // NOLINT: nanobind's macro
   using namespace sparsevideo;
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     try {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "demuxer.h"
 
+#include <array>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -88,8 +90,9 @@ int Demuxer::rotation_degrees() const {
   if (matrix == nullptr || matrix->size < 9 * sizeof(std::int32_t)) {
     return 0;
   }
-  const double counterclockwise =
-      av_display_rotation_get(static_cast<const std::int32_t*>(static_cast<const void*>(matrix->data)));
+  std::array<std::int32_t, 9> elements = {};
+  std::memcpy(elements.data(), matrix->data, sizeof elements);
+  const double counterclockwise = av_display_rotation_get(elements.data());
   if (std::isnan(counterclockwise)) {
     return 0;
   }

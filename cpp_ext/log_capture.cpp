@@ -13,6 +13,7 @@ namespace sparsevideo {
 
 namespace {
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): FFmpeg has one log for all
 thread_local std::array<char, 256> first_error = {};
 
 void note_error(void* context, int level, const char* format, va_list arguments) {

@@ -29,7 +29,7 @@ Planner::Planner(const ReferenceGraph& graph, std::span<const std::uint8_t> trai
   // `earliest` blocks the starts in (earliest, picture), unless it can be left out.
   std::vector<std::size_t> open;
   bool leading_skipped = false;
-  for (std::int32_t picture = 0; picture < static_cast<std::int32_t>(traits.size()); ++picture) {
+  for (std::int32_t picture = 0; picture < std::ssize(traits); ++picture) {
     const std::uint8_t trait = traits[at(picture)];
     const std::int32_t earliest = has_graph ? graph.earliest(picture) : picture;
     if ((trait & PictureTraits::kLeadingSkipped) != 0) {
@@ -113,9 +113,9 @@ Segment Planner::sparse_segment(std::int32_t start, std::vector<std::int32_t> ta
 
 std::vector<Segment> Planner::plan(std::span<const std::int32_t> targets) const {
   struct Group {
-    std::int32_t start;
-    std::int64_t first_pts;
-    bool contiguous;
+    std::int32_t start = -1;
+    std::int64_t first_pts = kNoPts;
+    bool contiguous = false;
     std::vector<std::int32_t> targets;
   };
   // Two groups that pass over the same pictures become one, if some start suits both.
@@ -138,7 +138,9 @@ std::vector<Segment> Planner::plan(std::span<const std::int32_t> targets) const 
   std::vector<Group> groups;
   for (const std::int32_t target : targets) {
     const std::int64_t pts = pts_[at(target)];
-    Group group{-1, pts, false, {target}};
+    Group group;
+    group.first_pts = pts;
+    group.targets = {target};
     if (!is_opaque(target)) {
       group.start = start_for(graph_.lowest(target), target, pts);
     }

@@ -101,8 +101,8 @@ std::size_t row_bytes(int width) { return static_cast<std::size_t>(width) * kCha
 }  // namespace
 
 void RgbConverter::configure(const AVFrame& frame, FrameSize out, bool interlaced) {
-  const Key key{frame.width,       frame.height,          frame.format, frame.colorspace,
-                frame.color_range, frame.chroma_location, interlaced,   out};
+  const Key key{frame.width,       frame.height,          frame.format,       frame.colorspace,
+                frame.color_range, frame.chroma_location, interlaced ? 1 : 0, out};
   if (scalers_[0] && key == key_) {
     return;
   }

@@ -253,7 +253,7 @@ std::string SegmentDecoder::Run::damage_of(std::int32_t picture) const {
     return found == damaged_.end() ? std::string() : found->second;
   }
   // Without a graph, everything up to the next start may predict from a damaged picture.
-  auto after = damaged_.upper_bound(picture);
+  const auto after = damaged_.upper_bound(picture);
   if (after == damaged_.begin()) {
     return {};
   }

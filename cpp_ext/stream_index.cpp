@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <numeric>
-#include <optional>
 #include <ranges>
 #include <string>
 #include <utility>
@@ -40,6 +40,7 @@ std::int32_t packet_of(const AVFrame& frame) {
 }
 
 void name_packet(AVPacket& packet, std::int32_t number) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): FFmpeg hands the pointer on and never follows it
   packet.opaque = reinterpret_cast<void*>(static_cast<std::intptr_t>(number) + 1);
 }
 
@@ -83,7 +84,7 @@ struct PictureFacts {
   std::uint8_t traits = 0;
   std::string doubt;  // why its references are not known for sure
 
-  void merge(PictureFacts&& field) {
+  void merge(const PictureFacts& field) {
     references.insert(references.end(), field.references.begin(), field.references.end());
     retained.insert(retained.end(), field.retained.begin(), field.retained.end());
     lists_hash = field.lists_hash;
@@ -93,7 +94,7 @@ struct PictureFacts {
     traits |= static_cast<std::uint8_t>(field.traits & ~PictureTraits::kKey);
     traits |= PictureTraits::kFieldPair;
     if (doubt.empty()) {
-      doubt = std::move(field.doubt);
+      doubt = field.doubt;
     }
   }
 };
@@ -130,7 +131,7 @@ class StreamIndex::Builder {
   StreamIndex& index_;
   Demuxer demuxer_;
   StatePacketWriter state_writer_;
-  std::optional<PictureDecoder> decoder_;
+  std::unique_ptr<PictureDecoder> decoder_;
   PacketPtr packet_ = make_packet();
   FramePtr frame_ = make_frame();
   PictureFacts picture_;     // the picture that the packets so far ended with
@@ -170,7 +171,7 @@ StreamIndex::Builder::Builder(StreamIndex& index, ByteSource& source)
     index_.fallback_reason_ =
         std::string("no reference graph for codec ") + avcodec_get_name(stream.codecpar->codec_id);
   }
-  decoder_.emplace(*stream.codecpar, stream.time_base, DecoderMode::kIndex);
+  decoder_ = std::make_unique<PictureDecoder>(*stream.codecpar, stream.time_base, DecoderMode::kIndex);
   decoder_->on_coded_unit = [this](const AVCodedUnit& unit) { on_coded_unit(unit); };
   if (index_.first_reorder_depth_ >= 0) {
     decoder_->set_reorder_depth(index_.first_reorder_depth_);
@@ -198,7 +199,7 @@ void StreamIndex::Builder::run() {
     }
     record.state_size = static_cast<std::uint32_t>(index_.state_bytes_.size() - record.state_begin);
     if (continues_) {
-      picture_.merge(std::move(facts_));
+      picture_.merge(facts_);
       ++index_.pictures_.back().packet_count;
     } else {
       finish_picture();
@@ -285,7 +286,7 @@ void StreamIndex::Builder::on_slice(const AVCodedUnit& unit) {
     continues_ = true;  // this packet's field completes the frame that the last one began
     packet.picture -= 1;
     facts_.lists_hash = picture_.lists_hash;
-  } else if (!(owner == packet_number() || (continues_ && owner == packet_number() - 1))) {
+  } else if (owner != packet_number() && (!continues_ || owner != packet_number() - 1)) {
     doubt("a packet holds slices of several pictures");
     return;
   }
