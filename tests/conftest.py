@@ -9,6 +9,11 @@ from pathlib import Path
 
 import av
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Tests assert counts and pixels, never times: a busy machine must not fail them.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.load_profile("untimed")
 
 SUMMARY = pytest.StashKey[list[str]]()
 
