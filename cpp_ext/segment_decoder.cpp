@@ -319,7 +319,9 @@ void SegmentDecoder::decode(const Segment& segment) {
       ++stats_.fallbacks;
       Segment all;
       all.targets = remaining();
-      all.outcomes.assign(static_cast<std::size_t>(all.targets.back()) + 1, Outcome::kReconstruct);
+      all.start = index_.first_picture();
+      all.outcomes.assign(static_cast<std::size_t>(all.targets.back() - all.start) + 1,
+                          Outcome::kReconstruct);
       attempt(all, Trust::kSequential);
     }
   } catch (const Error& error) {

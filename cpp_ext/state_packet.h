@@ -20,6 +20,8 @@ class StatePacketWriter {
   /// Notes a slice that the decoder reported of `packet`.
   void add_slice(const AVCodedUnit& unit, std::span<const std::uint8_t> packet);
 
+  void forget_slices() { slices_.clear(); }
+
   /// Appends the cut-down packet to `out`, and forgets its slices.
   void write(std::span<const std::uint8_t> packet, std::vector<std::uint8_t>& out);
 

@@ -112,6 +112,8 @@ class StreamIndex::Builder {
 
  private:
   void add_packet();
+  bool precedes_first_irap();
+  void parse_packet();
   void on_coded_unit(const AVCodedUnit& unit);
   void on_slice(const AVCodedUnit& unit);
   void take_frames();
@@ -134,8 +136,9 @@ class StreamIndex::Builder {
   std::unique_ptr<PictureDecoder> decoder_;
   PacketPtr packet_ = make_packet();
   FramePtr frame_ = make_frame();
-  PictureFacts picture_;     // the picture that the packets so far ended with
-  PictureFacts facts_;       // of the packet in hand
+  PictureFacts picture_;  // the picture that the packets so far ended with
+  PictureFacts facts_;    // of the packet in hand
+  bool found_start_ = false;
   bool continues_ = false;   // the packet in hand is the second field of picture_
   std::vector<bool> shown_;  // packets whose frame has come out
   std::vector<bool> used_;   // pictures that a later one refers to or retains
@@ -188,16 +191,7 @@ bool StreamIndex::Builder::learnt_reorder_depth() const {
 void StreamIndex::Builder::run() {
   while (demuxer_.read(*packet_)) {
     add_packet();
-    decoder_->send(packet_.get());
-    take_frames();
-    watch_x264_build();
-    doubt(decoder_->take_complaint());
-    PacketRecord& record = index_.packets_.back();
-    record.state_begin = index_.state_bytes_.size();
-    if (index_.codec_has_graph_) {
-      state_writer_.write(packet_bytes(), index_.state_bytes_);
-    }
-    record.state_size = static_cast<std::uint32_t>(index_.state_bytes_.size() - record.state_begin);
+    parse_packet();
     if (continues_) {
       picture_.merge(facts_);
       ++index_.pictures_.back().packet_count;
@@ -222,6 +216,36 @@ void StreamIndex::Builder::run() {
   index_.x264_build_ = decoder_->x264_build();
   find_disposable_pictures();
   time_frames();
+}
+
+void StreamIndex::Builder::parse_packet() {
+  decoder_->send(packet_.get());
+  if (precedes_first_irap()) {
+    decoder_->flush();
+    decoder_->take_complaint();
+    state_writer_.forget_slices();
+    facts_ = {};
+    ++index_.first_picture_;
+    return;
+  }
+  take_frames();
+  watch_x264_build();
+  doubt(decoder_->take_complaint());
+  PacketRecord& record = index_.packets_.back();
+  record.state_begin = index_.state_bytes_.size();
+  if (index_.codec_has_graph_) {
+    state_writer_.write(packet_bytes(), index_.state_bytes_);
+  }
+  record.state_size = static_cast<std::uint32_t>(index_.state_bytes_.size() - record.state_begin);
+}
+
+// Pictures before the first IRAP picture refer to what is not in the stream, and the decoder would
+// make it up. They are no pictures of the coded video sequence (H.265 8.1.3): they are passed over
+// here, and never decoded.
+bool StreamIndex::Builder::precedes_first_irap() {
+  const bool is_irap = facts_.has_slices && (facts_.common_flags & AV_CODED_UNIT_IRAP) != 0;
+  found_start_ = found_start_ || index_.parameters_->codec_id != AV_CODEC_ID_HEVC || is_irap;
+  return !found_start_;
 }
 
 void StreamIndex::Builder::add_packet() {
@@ -376,7 +400,7 @@ void StreamIndex::Builder::finish_picture() {
   const bool disposable = all(AV_CODED_UNIT_DISPOSABLE) && !picture_.has_state_units;
   const bool intra = picture_.has_slices && picture_.references.empty();
   traits |= disposable ? PictureTraits::kDisposable : 0U;
-  traits |= all(AV_CODED_UNIT_RESET) ? PictureTraits::kReset : 0U;
+  traits |= all(AV_CODED_UNIT_RESET) || number == index_.first_picture_ ? PictureTraits::kReset : 0U;
   traits |= all(AV_CODED_UNIT_IRAP) ? PictureTraits::kLeadingSkipped : 0U;
   const bool start = !index_.codec_has_graph_ ? (traits & PictureTraits::kKey) != 0
                      : is_h264                ? intra && !disposable

@@ -81,6 +81,9 @@ class StreamIndex {
   [[nodiscard]] bool frames_name_packets() const { return frames_name_packets_; }
   [[nodiscard]] bool packets_are_byte_ranges() const { return packets_are_byte_ranges_; }
 
+  /// The first picture that is ever decoded.
+  [[nodiscard]] std::int32_t first_picture() const { return first_picture_; }
+
   [[nodiscard]] std::span<const PacketRecord> packets() const { return packets_; }
   [[nodiscard]] std::span<const PictureRecord> pictures() const { return pictures_; }
   [[nodiscard]] std::span<const FrameRecord> frames() const { return frames_; }
@@ -113,6 +116,7 @@ class StreamIndex {
   int reorder_depth_ = 0;
   int first_reorder_depth_ = -1;
   int x264_build_ = -1;
+  std::int32_t first_picture_ = 0;
   bool codec_has_graph_ = false;
   bool frames_name_packets_ = true;
   bool packets_are_byte_ranges_ = false;

@@ -44,7 +44,6 @@ UNREADABLE = {
 DAMAGED = {
     "Vanilagy+mediabunny/test/public/annex-b.mp4",
     "cisco+openh264/res/Error_I_P.264",
-    "membraneframework+membrane_h26x_plugin/test/fixtures/h265/input-pss-no-irap-pss-irap.h265",
     "mozilla+mp4parse-rust/mp4parse_capi/tests/no_timescale.mp4",
 }
 

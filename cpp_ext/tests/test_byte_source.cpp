@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "byte_source.h"
-
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "byte_source.h"
 #include "check.h"
 #include "error.h"
 
@@ -161,9 +160,7 @@ TEST(a_file_that_changed_while_it_was_closed_is_an_error) {
   const std::ptrdiff_t before = open_descriptors();
   FileSource source(path);
   source.close();
-  const auto fails = [&] {
-    return thrown_by<Error>([&] { read(source, 0, 10); }).kind();
-  };
+  const auto fails = [&] { return thrown_by<Error>([&] { read(source, 0, 10); }).kind(); };
   (void)folder.write("a", counting_bytes(1001));  // another size
   CHECK(fails() == ErrorKind::kRead);
   CHECK(fails() == ErrorKind::kRead);  // not only the first time

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the converter writes, and that what it keeps changes nothing. Colours are compared elsewhere.
-#include "rgb_converter.h"
-
 #include <algorithm>
 #include <random>
 
 #include "check.h"
+#include "rgb_converter.h"
 
 using sparsevideo::FramePtr;
 using sparsevideo::FrameSize;
@@ -148,7 +147,8 @@ TEST(fields_are_converted_apart) {
     RgbConverter converter;
     const Bytes before = converted(converter, *frame, size);
     for (int plane = 0; plane < 3; ++plane) {  // another bottom field: the lines of the top one stay
-      for (int y = 1; y < AV_CEIL_RSHIFT(size.height, plane == 0 ? 0 : av_pix_fmt_desc_get(format)->log2_chroma_h);
+      for (int y = 1;
+           y < AV_CEIL_RSHIFT(size.height, plane == 0 ? 0 : av_pix_fmt_desc_get(format)->log2_chroma_h);
            y += 2) {
         std::fill_n(frame->data[plane] + y * frame->linesize[plane], frame->linesize[plane], 1);
       }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is left of a packet when only its headers matter, byte for byte.
-#include "state_packet.h"
-
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
 #include <random>
 
 #include "check.h"
+#include "state_packet.h"
 
 using sparsevideo::CodecParametersPtr;
 using sparsevideo::StatePacketWriter;
@@ -76,7 +75,8 @@ void add_slice(StatePacketWriter& writer, const Bytes& packet, std::size_t begin
 void add_slice(StatePacketWriter& writer, const Bytes& packet, const Bytes& slice, int header_size) {
   const auto found = std::ranges::search(packet, slice);
   CHECK(found.size() == slice.size());
-  add_slice(writer, packet, static_cast<std::size_t>(found.begin() - packet.begin()), slice.size(), header_size);
+  add_slice(writer, packet, static_cast<std::size_t>(found.begin() - packet.begin()), slice.size(),
+            header_size);
 }
 
 Bytes written(StatePacketWriter& writer, const Bytes& packet) {
@@ -108,15 +108,23 @@ TEST(what_is_not_a_slice_stays_as_it_is) {
   const Bytes packet =
       joined({kLongStartCode, kSei, kLongStartCode, kSlice, kStartCode, kSei, {0, 0}, kStartCode, kSei});
   add_slice(writer, packet, kSlice, 2);
-  CHECK(written(writer, packet) == joined({kLongStartCode, kSei, kLongStartCode, {0x41, 0x9A, 0x80},
-                                           kStartCode, kSei, {0, 0}, kStartCode, kSei}));
+  CHECK(written(writer, packet) == joined({kLongStartCode,
+                                           kSei,
+                                           kLongStartCode,
+                                           {0x41, 0x9A, 0x80},
+                                           kStartCode,
+                                           kSei,
+                                           {0, 0},
+                                           kStartCode,
+                                           kSei}));
 
   for (const std::size_t length_bytes : {1U, 2U, 4U}) {
     StatePacketWriter sized_writer = make_writer(length_bytes);
     const Bytes sei = sized(kSei, length_bytes);
     const Bytes sized_packet = joined({sei, sized(kSlice, length_bytes), sei, sei});
     add_slice(sized_writer, sized_packet, kSlice, 2);
-    CHECK(written(sized_writer, sized_packet) == joined({sei, sized({0x41, 0x9A, 0x80}, length_bytes), sei, sei}));
+    CHECK(written(sized_writer, sized_packet) ==
+          joined({sei, sized({0x41, 0x9A, 0x80}, length_bytes), sei, sei}));
   }
 }
 
@@ -125,19 +133,24 @@ TEST(every_slice_of_a_picture_is_cut_by_itself) {
   const Bytes packet = joined({kLongStartCode, kSlice, kStartCode, kSei, kStartCode, kOtherSlice});
   add_slice(writer, packet, kSlice, 4);
   add_slice(writer, packet, kOtherSlice, 2);
-  CHECK(written(writer, packet) == joined({kLongStartCode, {0x41, 0x9A, 0x21, 0x6C, 0x80}, kStartCode, kSei,
-                                           kStartCode, {0x41, 0x58, 0x80}}));
+  CHECK(written(writer, packet) == joined({kLongStartCode,
+                                           {0x41, 0x9A, 0x21, 0x6C, 0x80},
+                                           kStartCode,
+                                           kSei,
+                                           kStartCode,
+                                           {0x41, 0x58, 0x80}}));
 
   StatePacketWriter sized_writer = make_writer(2);
   const Bytes sized_packet = joined({sized(kSlice, 2), sized(kSei, 2), sized(kOtherSlice, 2)});
   add_slice(sized_writer, sized_packet, kSlice, 4);
   add_slice(sized_writer, sized_packet, kOtherSlice, 2);
-  CHECK(written(sized_writer, sized_packet) == joined({sized({0x41, 0x9A, 0x21, 0x6C, 0x80}, 2), sized(kSei, 2),
-                                                       sized({0x41, 0x58, 0x80}, 2)}));
+  CHECK(written(sized_writer, sized_packet) ==
+        joined({sized({0x41, 0x9A, 0x21, 0x6C, 0x80}, 2), sized(kSei, 2), sized({0x41, 0x58, 0x80}, 2)}));
 }
 
 TEST(emulation_prevention_bytes_of_the_header_do_not_count_but_stay) {
-  const Bytes slice = {0x41, 0x00, 0x00, 0x03, 0x01, 0x00, 0x00, 0x03, 0x00, 0x03, 0x00, 0x00, 0x03, 0x02, 0x55};
+  const Bytes slice = {0x41, 0x00, 0x00, 0x03, 0x01, 0x00, 0x00, 0x03,
+                       0x00, 0x03, 0x00, 0x00, 0x03, 0x02, 0x55};
   const Bytes heads[] = {
       {0x41},
       {0x41, 0x00},
@@ -146,7 +159,8 @@ TEST(emulation_prevention_bytes_of_the_header_do_not_count_but_stay) {
       {0x41, 0x00, 0x00, 0x03, 0x01, 0x00},
       {0x41, 0x00, 0x00, 0x03, 0x01, 0x00, 0x00},
       {0x41, 0x00, 0x00, 0x03, 0x01, 0x00, 0x00, 0x03, 0x00},
-      {0x41, 0x00, 0x00, 0x03, 0x01, 0x00, 0x00, 0x03, 0x00, 0x03},  // a 3 after one zero is a byte like others
+      {0x41, 0x00, 0x00, 0x03, 0x01, 0x00, 0x00, 0x03, 0x00,
+       0x03},  // a 3 after one zero is a byte like others
   };
   for (const std::size_t length_bytes : {0U, 4U}) {
     StatePacketWriter writer = make_writer(length_bytes);
@@ -154,7 +168,8 @@ TEST(emulation_prevention_bytes_of_the_header_do_not_count_but_stay) {
     for (std::size_t header_size = 1; header_size <= std::size(heads); ++header_size) {
       add_slice(writer, packet, slice, static_cast<int>(header_size));
       const Bytes cut = joined({heads[header_size - 1], {0x80}});
-      CHECK(written(writer, packet) == (length_bytes == 0 ? joined({kStartCode, cut}) : sized(cut, length_bytes)),
+      CHECK(written(writer, packet) ==
+                (length_bytes == 0 ? joined({kStartCode, cut}) : sized(cut, length_bytes)),
             "header of ", header_size, " bytes");
     }
   }
@@ -193,7 +208,8 @@ TEST(a_packet_whose_framing_is_not_understood_stays_whole_and_is_forgotten) {
   refuses(joined({kSlice, kStartCode, kOtherSlice}));
   refuses(joined({{0, 1}, kSlice, kStartCode, kOtherSlice}));
   refuses(joined({{0, 0, 2}, kSlice, kStartCode, kOtherSlice}));
-  refuses(joined({kStartCode, kSlice, {0, 1, 1}, kOtherSlice}));  // the first slice is fine, the second is not
+  refuses(
+      joined({kStartCode, kSlice, {0, 1, 1}, kOtherSlice}));  // the first slice is fine, the second is not
   refuses(joined({kStartCode, kOtherSlice, kStartCode, kSlice}));  // not in the order of their bytes
 }
 
@@ -231,9 +247,9 @@ TEST(a_slice_from_elsewhere_leaves_the_packet_whole) {
     CHECK(std::ranges::equal(out, packet));
   };
   refuses(elsewhere.data() + half + kStartCode.size(), kOtherSlice.size());
-  refuses(all.data() + kStartCode.size(), kSlice.size());                      // before it
-  refuses(packet.data() + kStartCode.size(), kOtherSlice.size() + 1);          // past its end
-  refuses(packet.data() + packet.size() + 1, 1);                               // behind it
+  refuses(all.data() + kStartCode.size(), kSlice.size());              // before it
+  refuses(packet.data() + kStartCode.size(), kOtherSlice.size() + 1);  // past its end
+  refuses(packet.data() + packet.size() + 1, 1);                       // behind it
 }
 
 TEST(headers_are_appended_to_what_is_there) {
@@ -314,9 +330,10 @@ TEST(random_packets_lose_nothing_but_the_data_of_their_slices) {
       Bytes kept = unit;
       if (below(3) > 0) {
         const std::size_t header_size = 1 + below(static_cast<unsigned>(payload.size()));
-        const Bytes cut = escaped(Bytes(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(header_size)));
-        slices.push_back({packet.size() + frame(unit).size() - unit.size(), unit.size(),
-                          static_cast<int>(header_size)});
+        const Bytes cut =
+            escaped(Bytes(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(header_size)));
+        slices.push_back(
+            {packet.size() + frame(unit).size() - unit.size(), unit.size(), static_cast<int>(header_size)});
         kept = cut.size() + 1 < unit.size() ? joined({cut, {0x80}}) : unit;
       }
       packet = joined({packet, frame(unit)});

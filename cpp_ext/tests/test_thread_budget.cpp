@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "thread_budget.h"
-
 #include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +15,7 @@
 #include <vector>
 
 #include "check.h"
+#include "thread_budget.h"
 
 using sparsevideo::run_tasks;
 using sparsevideo::set_thread_budget;
@@ -119,9 +118,8 @@ TEST(a_caller_is_never_joined_by_more_threads_than_it_allows) {
 TEST(one_thread_means_the_calling_thread) {
   set_thread_budget(8);
   std::set<std::thread::id> threads;
-  run_tasks(50, 1, [&]() -> TaskRunner {
-    return [&](std::size_t) { threads.insert(std::this_thread::get_id()); };
-  });
+  run_tasks(50, 1,
+            [&]() -> TaskRunner { return [&](std::size_t) { threads.insert(std::this_thread::get_id()); }; });
   CHECK(threads == std::set{std::this_thread::get_id()});
 }
 
