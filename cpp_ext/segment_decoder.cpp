@@ -11,12 +11,6 @@ namespace sparsevideo {
 
 namespace {
 
-enum class Trust {
-  kPlanned,     // any doubt ends the run
-  kContiguous,  // pictures with doubts, and those that predict from them, are left out
-  kSequential,  // the same, and frames are told by counting from the first one
-};
-
 Outcome outcome_of(const Segment& segment, std::int32_t picture) {
   return segment.outcomes[static_cast<std::size_t>(picture - segment.start)];
 }
@@ -288,49 +282,57 @@ std::unique_ptr<PictureDecoder> SegmentDecoder::take_decoder(DecoderMode mode) {
   return std::make_unique<PictureDecoder>(index_.parameters(), index_.time_base(), mode);
 }
 
-void SegmentDecoder::decode(const Segment& segment) {
-  std::set<std::int32_t> missing(segment.targets.begin(), segment.targets.end());
-  std::map<std::int32_t, std::string> causes;
-  const auto attempt = [&](const Segment& planned, Trust trust) {
-    Run run(*this, planned, trust, missing);
-    const std::string doubt = run.execute();
-    stats_.bytes_read += run.bytes_read();
-    if (trust == Trust::kPlanned && doubt.empty()) {
-      idle_decoder_ = run.release_decoder();
-    }
-    for (const std::int32_t picture : missing) {
-      const std::string damage = run.damage_of(picture);
-      causes[picture] = damage.empty() ? doubt : damage;
-    }
-    return std::ranges::any_of(missing, [&](std::int32_t picture) { return run.damage_of(picture).empty(); });
-  };
-  const auto remaining = [&] { return std::vector<std::int32_t>(missing.begin(), missing.end()); };
-  try {
-    bool undecided = true;
-    if (index_.frames_name_packets() && !segment.contiguous) {
-      attempt(segment, Trust::kPlanned);
+bool SegmentDecoder::attempt(const Segment& segment, Trust trust, Wanted& wanted) {
+  Run run(*this, segment, trust, wanted);
+  const std::string doubt = run.execute();
+  stats_.bytes_read += run.bytes_read();
+  if (trust == Trust::kPlanned && doubt.empty()) {
+    idle_decoder_ = run.release_decoder();
+  }
+  bool undecided = false;
+  for (const std::int32_t picture : wanted) {
+    const std::string damage = run.damage_of(picture);
+    causes_[picture] = damage.empty() ? doubt : damage;
+    undecided = undecided || damage.empty();
+  }
+  return undecided;
+}
+
+void SegmentDecoder::attempt_all(const Segment& segment, Wanted& missing) {
+  const auto targets = [&] { return std::vector<std::int32_t>(missing.begin(), missing.end()); };
+  bool undecided = true;
+  if (index_.frames_name_packets()) {
+    if (!segment.contiguous) {
+      attempt(segment, Trust::kPlanned, missing);
       stats_.fallbacks += missing.empty() ? 0 : 1;
     }
-    if (index_.frames_name_packets() && !missing.empty()) {
-      const Segment contiguous = segment.contiguous ? segment : index_.planner().plan_contiguous(remaining());
-      undecided = attempt(contiguous, Trust::kContiguous);
+    if (!missing.empty()) {
+      const Segment whole = segment.contiguous ? segment : index_.planner().plan_contiguous(targets());
+      undecided = attempt(whole, Trust::kContiguous, missing);
     }
-    if (!missing.empty() && undecided) {
-      ++stats_.fallbacks;
-      Segment all;
-      all.targets = remaining();
-      all.start = index_.first_picture();
-      all.outcomes.assign(static_cast<std::size_t>(all.targets.back() - all.start) + 1,
-                          Outcome::kReconstruct);
-      attempt(all, Trust::kSequential);
-    }
+  }
+  if (!missing.empty() && undecided) {
+    ++stats_.fallbacks;
+    Segment all;
+    all.targets = targets();
+    all.start = index_.first_picture();
+    all.outcomes.assign(static_cast<std::size_t>(all.targets.back() - all.start) + 1, Outcome::kReconstruct);
+    attempt(all, Trust::kSequential, missing);
+  }
+}
+
+void SegmentDecoder::decode(const Segment& segment) {
+  Wanted missing(segment.targets.begin(), segment.targets.end());
+  causes_.clear();
+  try {
+    attempt_all(segment, missing);
   } catch (const Error& error) {
     for (const std::int32_t picture : missing) {
-      causes[picture] = error.what();
+      causes_[picture] = error.what();
     }
   }
   for (const std::int32_t picture : missing) {
-    on_failure_(picture, causes[picture]);
+    on_failure_(picture, causes_[picture]);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,8 +23,8 @@ struct DecodeStats;
 ///
 /// First as planned. If the decoder complains, shows other reference lists than the index recorded,
 /// or a target does not come out, what is still missing is decoded from the last reset on with
-/// nothing left out, and at last from the beginning of the stream. Pictures that are damaged even
-/// then, or that predict from a damaged one, are failures.
+/// nothing left out, and at last from the beginning of the stream. Pictures that are
+/// damaged even then, or that predict from a damaged one, are failures.
 class SegmentDecoder {
  public:
   using OnFrame = std::function<void(std::int32_t picture, const AVFrame& frame)>;
@@ -36,6 +37,18 @@ class SegmentDecoder {
 
  private:
   class Run;
+  using Wanted = std::set<std::int32_t>;
+
+  enum class Trust {
+    kPlanned,     // any doubt ends the run
+    kContiguous,  // pictures with doubts, and those that predict from them, are left out
+    kSequential,  // the same, and frames are told by counting from the first one
+  };
+
+  // Each takes what comes out from the set. attempt() tells whether some of the rest is not known
+  // to be damaged.
+  bool attempt(const Segment& segment, Trust trust, Wanted& wanted);
+  void attempt_all(const Segment& segment, Wanted& missing);
 
   std::unique_ptr<PictureDecoder> take_decoder(DecoderMode mode);
 
@@ -44,6 +57,7 @@ class SegmentDecoder {
   DecodeStats& stats_;
   OnFrame on_frame_;
   OnFailure on_failure_;
+  std::map<std::int32_t, std::string> causes_;  // why a picture did not come out at the last attempt
   // Kept from one planned run to the next: what costs is its memory, and its pictures are forgotten.
   std::unique_ptr<PictureDecoder> idle_decoder_;
 };

@@ -119,6 +119,7 @@ class StreamIndex::Builder {
   void take_frames();
   void watch_x264_build();
   void finish_picture();
+  [[nodiscard]] bool keys_are_starts() const;
   void doubt(std::string reason);
   void find_disposable_pictures();
   void time_frames();
@@ -383,6 +384,13 @@ void StreamIndex::Builder::watch_x264_build() {
   }
 }
 
+// The key frames of MPEG-2 and MPEG-4 part 2 may be followed by pictures that predict from what is
+// before them, and nothing tells which.
+bool StreamIndex::Builder::keys_are_starts() const {
+  const AVCodecID codec = index_.parameters_->codec_id;
+  return codec != AV_CODEC_ID_MPEG2VIDEO && codec != AV_CODEC_ID_MPEG4;
+}
+
 // Fills in picture_, the last of pictures_.
 void StreamIndex::Builder::finish_picture() {
   if (index_.pictures_.empty()) {
@@ -402,9 +410,12 @@ void StreamIndex::Builder::finish_picture() {
   traits |= disposable ? PictureTraits::kDisposable : 0U;
   traits |= all(AV_CODED_UNIT_RESET) || number == index_.first_picture_ ? PictureTraits::kReset : 0U;
   traits |= all(AV_CODED_UNIT_IRAP) ? PictureTraits::kLeadingSkipped : 0U;
-  const bool start = !index_.codec_has_graph_ ? (traits & PictureTraits::kKey) != 0
-                     : is_h264                ? intra && !disposable
-                                              : all(AV_CODED_UNIT_IRAP);
+  bool start = false;
+  if (index_.codec_has_graph_) {
+    start = is_h264 ? intra && !disposable : all(AV_CODED_UNIT_IRAP);
+  } else {
+    start = number == 0 || ((traits & PictureTraits::kKey) != 0 && keys_are_starts());
+  }
   traits |= start ? PictureTraits::kStart : 0U;
   if (!picture_.doubt.empty()) {
     traits |= PictureTraits::kOpaque;
@@ -432,8 +443,9 @@ void StreamIndex::Builder::find_disposable_pictures() {
   }
 }
 
-// Frames without timestamps (raw streams, AVI) get them from the frame rate, all of them. A frame
-// lasts until the next timestamp; the last one as long as its packet says, or as the one before.
+// Where most frames have no timestamp (raw streams, AVI) all get theirs from the frame rate; a few
+// without one follow the frame before. A frame lasts until the next timestamp; the last one as long
+// as its packet says, or as one frame.
 void StreamIndex::Builder::time_frames() {
   auto& frames = index_.frames_;
   AVRational fps = index_.average_fps_;
@@ -441,9 +453,18 @@ void StreamIndex::Builder::time_frames() {
     fps = {25, 1};
   }
   const std::int64_t one_frame = std::max<std::int64_t>(1, av_rescale_q(1, av_inv_q(fps), index_.time_base_));
-  if (std::ranges::any_of(frames, [](const FrameRecord& frame) { return frame.pts == AV_NOPTS_VALUE; })) {
+  const auto is_known = [](const FrameRecord& frame) { return frame.pts != AV_NOPTS_VALUE; };
+  const auto known = std::ranges::count_if(frames, is_known);
+  if (known * 2 < std::ssize(frames)) {
     for (std::size_t i = 0; i < frames.size(); ++i) {
       frames[i].pts = av_rescale_q(static_cast<std::int64_t>(i), av_inv_q(fps), index_.time_base_);
+    }
+  } else {
+    const auto first = std::ranges::find_if(frames, is_known);
+    std::int64_t pts = first->pts - one_frame * (first - frames.begin() + 1);
+    for (FrameRecord& frame : frames) {
+      pts = is_known(frame) ? frame.pts : pts + one_frame;
+      frame.pts = pts;
     }
   }
   std::vector<std::size_t> order(frames.size());
