@@ -561,6 +561,7 @@ def test_forked_workers_share_no_file_position(tmp_path: Path) -> None:
         ("libvpx-vp9", "clip.mkv", {"g": "15", "b": "300k", "auto-alt-ref": "1", "lag-in-frames": "12"}),
         ("mjpeg", "clip.mov", {}),
         ("mpeg2video", "clip.ts", {"g": "12", "bf": "2", "b": "600k"}),
+        ("mpeg4", "interlaced.mkv", {"bf": "2", "g": "10", "flags": "+ildct+ilme"}),
     ],
 )
 def test_codecs_without_a_graph_are_exact_too(tmp_path: Path, codec: str, name: str, options: dict[str, str]) -> None:
