@@ -5,9 +5,12 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -15,6 +18,7 @@
 #include <ranges>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "shard.h"
@@ -26,11 +30,37 @@ using namespace nb::literals;
 namespace sparsevideo {
 namespace {
 
+/// The class of daft_sparsevideo/errors.py for a kind of error.
+const char* class_name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kNotFound:
+      return "ShardNotFoundError";
+    case ErrorKind::kRead:
+      return "ShardReadError";
+    case ErrorKind::kFormat:
+      return "ShardFormatError";
+    case ErrorKind::kOutOfRange:
+      return "FrameOutOfRangeError";
+    case ErrorKind::kDecode:
+      return "FrameDecodeError";
+  }
+  return "SparseVideoError";
+}
+
+nb::object error_class(ErrorKind kind) {
+  return nb::module_::import_("daft_sparsevideo.errors").attr(class_name(kind));
+}
+
 /// A seekable binary Python file. Reads are serialised by a lock of its own, taken without the GIL.
 class PythonFileSource final : public ByteSource {
  public:
   explicit PythonFileSource(nb::object file) : file_(std::move(file)) {
-    size_bytes_ = nb::cast<std::uint64_t>(file_.attr("seek")(0, SEEK_END));
+    file_.attr("seek")(0, SEEK_END);
+    try {
+      size_bytes_ = nb::cast<std::uint64_t>(file_.attr("tell")());
+    } catch (const nb::cast_error&) {
+      throw Error(ErrorKind::kRead, "tell() of the file object did not return a position");
+    }
     count_open();
   }
   PythonFileSource(const PythonFileSource&) = delete;
@@ -52,6 +82,9 @@ class PythonFileSource final : public ByteSource {
       std::memcpy(out.data(), bytes.c_str(), count);
       return count;
     } catch (nb::python_error& error) {
+      if (!error.matches(PyExc_Exception)) {
+        throw;  // KeyboardInterrupt and the like are for the caller
+      }
       throw Error(ErrorKind::kRead, error.what());
     } catch (const nb::cast_error&) {
       throw Error(ErrorKind::kRead, "read() of the file object did not return bytes");
@@ -122,6 +155,26 @@ class IndexView {
   std::shared_ptr<Shard> shard_;
 };
 
+/// Lets Ctrl-C end a long decode: Python handles its signals when it is asked to, in the main thread.
+class SignalPoll {
+ public:
+  void operator()() {
+    constexpr auto kInterval = std::chrono::milliseconds(50);
+    const auto now = std::chrono::steady_clock::now();
+    auto last = last_.load();
+    if (now - last < kInterval || !last_.compare_exchange_strong(last, now)) {
+      return;
+    }
+    const nb::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) {
+      throw nb::python_error();
+    }
+  }
+
+ private:
+  std::atomic<std::chrono::steady_clock::time_point> last_ = std::chrono::steady_clock::now();
+};
+
 std::pair<int, int> fraction(AVRational value) { return {value.num, value.den}; }
 
 DecodeResult decode(Shard& shard, const Int64Array& frames, const ByteArray& out, const Int64Array& offsets,
@@ -146,8 +199,9 @@ DecodeResult decode(Shard& shard, const Int64Array& frames, const ByteArray& out
     }
   }
   const Output output{out.data(), view(offsets), {height, width}, apply_rotation};
+  SignalPoll poll;
   const nb::gil_scoped_release release;
-  return shard.decode(view(frames), output, num_threads);
+  return shard.decode(view(frames), output, num_threads, [&poll] { poll(); });
 }
 
 /// A property that is a new array each time.
@@ -262,14 +316,18 @@ void bind_plan(const nb::module_& m) {
   });
   nb::class_<DecodeResult>(m, "DecodeResult")
       .def_ro("stats", &DecodeResult::stats)
-      .def_prop_ro("errors", [](const DecodeResult& result) {
-        std::vector<std::pair<std::size_t, std::string>> errors;
-        errors.reserve(result.failures.size());
-        for (const FrameFailure& failure : result.failures) {
-          errors.emplace_back(failure.request, failure.cause);
-        }
-        return errors;
-      });
+      .def_prop_ro(
+          "errors",
+          [](const DecodeResult& result) {
+            std::vector<std::tuple<std::size_t, nb::object, std::string>> errors;
+            errors.reserve(result.failures.size());
+            for (const FrameFailure& failure : result.failures) {
+              errors.emplace_back(failure.request, error_class(failure.cause.kind()), failure.cause.what());
+            }
+            return errors;
+          },
+          nb::for_getter(nb::sig(
+              "def errors(self) -> list[tuple[int, type[daft_sparsevideo.errors.SparseVideoError], str]]")));
 }
 
 void bind_shard(const nb::module_& m) {
@@ -287,23 +345,6 @@ void bind_shard(const nb::module_& m) {
            "apply_rotation"_a = false, "num_threads"_a = 0);
 }
 
-/// The class of daft_sparsevideo/errors.py for a kind of error.
-const char* class_name(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::kNotFound:
-      return "ShardNotFoundError";
-    case ErrorKind::kRead:
-      return "ShardReadError";
-    case ErrorKind::kFormat:
-      return "ShardFormatError";
-    case ErrorKind::kOutOfRange:
-      return "FrameOutOfRangeError";
-    case ErrorKind::kDecode:
-      return "FrameDecodeError";
-  }
-  return "SparseVideoError";
-}
-
 }  // namespace
 }  // namespace sparsevideo
 
@@ -313,8 +354,7 @@ NB_MODULE(_core, m) {  // NOLINT: nanobind's macro
     try {
       std::rethrow_exception(pointer);
     } catch (const Error& error) {
-      const nb::object type = nb::module_::import_("daft_sparsevideo.errors").attr(class_name(error.kind()));
-      PyErr_SetString(type.ptr(), error.what());
+      PyErr_SetString(error_class(error.kind()).ptr(), error.what());
     }
   });
   bind_index(m);

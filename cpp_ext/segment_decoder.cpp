@@ -132,7 +132,7 @@ void SegmentDecoder::Run::take_frames() {
     }
     const bool trusted = trust_ == Trust::kPlanned ? doubt_.empty() : damage_of(picture).empty();
     if (trusted && missing_.contains(picture) && (frame_->flags & AV_FRAME_FLAG_STATE_ONLY) == 0) {
-      owner_.on_frame_(picture, *frame_);
+      owner_.callbacks_.on_frame(picture, *frame_);
       missing_.erase(picture);
     }
   }
@@ -212,6 +212,7 @@ std::string SegmentDecoder::Run::execute() {
     doubt_.clear();
   }
   for (std::int32_t picture = segment_.start; picture < segment_.stop() && !missing_.empty(); ++picture) {
+    owner_.callbacks_.poll();
     const Outcome outcome = segment_.outcomes[static_cast<std::size_t>(picture - segment_.start)];
     switch (outcome) {
       case Outcome::kDrop:
@@ -261,12 +262,8 @@ std::string SegmentDecoder::Run::damage_of(std::int32_t picture) const {
 }
 
 SegmentDecoder::SegmentDecoder(ByteSource& source, const StreamIndex& index, DecodeStats& stats,
-                               OnFrame on_frame, OnFailure on_failure)
-    : source_(source),
-      index_(index),
-      stats_(stats),
-      on_frame_(std::move(on_frame)),
-      on_failure_(std::move(on_failure)) {}
+                               Callbacks callbacks)
+    : source_(source), index_(index), stats_(stats), callbacks_(std::move(callbacks)) {}
 
 std::unique_ptr<PictureDecoder> SegmentDecoder::Run::release_decoder() {
   decoder_->on_coded_unit = nullptr;
@@ -328,11 +325,12 @@ void SegmentDecoder::decode(const Segment& segment) {
     attempt_all(segment, missing);
   } catch (const Error& error) {
     for (const std::int32_t picture : missing) {
-      causes_[picture] = error.what();
+      callbacks_.on_failure(picture, error);
     }
+    return;
   }
   for (const std::int32_t picture : missing) {
-    on_failure_(picture, causes_[picture]);
+    callbacks_.on_failure(picture, Error(ErrorKind::kDecode, causes_[picture]));
   }
 }
 

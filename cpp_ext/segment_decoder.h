@@ -27,11 +27,13 @@ struct DecodeStats;
 /// damaged even then, or that predict from a damaged one, are failures.
 class SegmentDecoder {
  public:
-  using OnFrame = std::function<void(std::int32_t picture, const AVFrame& frame)>;
-  using OnFailure = std::function<void(std::int32_t picture, const std::string& cause)>;
+  struct Callbacks {
+    std::function<void(std::int32_t picture, const AVFrame& frame)> on_frame;
+    std::function<void(std::int32_t picture, const Error& cause)> on_failure;
+    std::function<void()> poll;  // called before each picture; what it throws ends the decode
+  };
 
-  SegmentDecoder(ByteSource& source, const StreamIndex& index, DecodeStats& stats, OnFrame on_frame,
-                 OnFailure on_failure);
+  SegmentDecoder(ByteSource& source, const StreamIndex& index, DecodeStats& stats, Callbacks callbacks);
 
   void decode(const Segment& segment);
 
@@ -55,8 +57,7 @@ class SegmentDecoder {
   ByteSource& source_;
   const StreamIndex& index_;
   DecodeStats& stats_;
-  OnFrame on_frame_;
-  OnFailure on_failure_;
+  Callbacks callbacks_;
   std::map<std::int32_t, std::string> causes_;  // why a picture did not come out at the last attempt
   // Kept from one planned run to the next: what costs is its memory, and its pictures are forgotten.
   std::unique_ptr<PictureDecoder> idle_decoder_;

@@ -50,7 +50,7 @@ class FrameWriter {
     }
   }
 
-  void write_failure(std::int32_t picture, const std::string& cause, DecodeResult& result) const {
+  void write_failure(std::int32_t picture, const Error& cause, DecodeResult& result) const {
     for (const std::size_t request : requests_.at(picture)) {
       std::memset(place(request), 0, size_bytes(picture));
       result.failures.push_back({request, cause});
@@ -89,17 +89,19 @@ void add(DecodeStats& total, const DecodeStats& part) {
 class Worker {
  public:
   Worker(ByteSource& source, const StreamIndex& index, const FrameWriter& writer, DecodeResult& result,
-         std::mutex& mutex)
+         std::mutex& mutex, const std::function<void()>& poll)
       : writer_(writer),
         result_(result),
         mutex_(mutex),
-        decoder_(
-            source, index, stats_,
-            [this](std::int32_t picture, const AVFrame& frame) { writer_.write(picture, frame, converter_); },
-            [this](std::int32_t picture, const std::string& cause) {
-              const std::lock_guard lock(mutex_);
-              writer_.write_failure(picture, cause, result_);
-            }) {}
+        decoder_(source, index, stats_,
+                 {.on_frame = [this](std::int32_t picture,
+                                     const AVFrame& frame) { writer_.write(picture, frame, converter_); },
+                  .on_failure =
+                      [this](std::int32_t picture, const Error& cause) {
+                        const std::lock_guard lock(mutex_);
+                        writer_.write_failure(picture, cause, result_);
+                      },
+                  .poll = poll}) {}
 
   void decode(const Segment& segment) {
     stats_ = {};
@@ -164,7 +166,8 @@ DecodePlan Shard::plan(std::span<const std::int64_t> frames) const {
   return plan;
 }
 
-DecodeResult Shard::decode(std::span<const std::int64_t> frames, const Output& output, int max_threads) {
+DecodeResult Shard::decode(std::span<const std::int64_t> frames, const Output& output, int max_threads,
+                           const std::function<void()>& poll) {
   check_frames(frames);
   const FrameWriter writer(index_, frames, output);
   const std::vector<Segment> segments = index_.planner().plan(writer.targets());
@@ -174,7 +177,7 @@ DecodeResult Shard::decode(std::span<const std::int64_t> frames, const Output& o
   result.stats.segments = static_cast<std::int64_t>(segments.size());
   std::mutex mutex;
   run_tasks(segments.size(), max_threads > 0 ? max_threads : thread_budget(), [&]() -> TaskRunner {
-    const auto worker = std::make_shared<Worker>(*source_, index_, writer, result, mutex);
+    const auto worker = std::make_shared<Worker>(*source_, index_, writer, result, mutex, poll);
     return [worker, &segments](std::size_t task) { worker->decode(segments[task]); };
   });
   std::ranges::sort(result.failures, {}, &FrameFailure::request);

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "byte_source.h"
+#include "error.h"
 #include "plan.h"
 #include "rgb_converter.h"
 #include "stream_index.h"
@@ -27,7 +29,7 @@ struct DecodeStats {
 
 struct FrameFailure {
   std::size_t request;  // position in the request
-  std::string cause;
+  Error cause;
 };
 
 struct DecodeResult {
@@ -59,8 +61,10 @@ class Shard {
   /// Frame numbers are in [0, index().frames().size()), in any order, repeated or not.
   [[nodiscard]] DecodePlan plan(std::span<const std::int64_t> frames) const;
 
-  /// Decodes the frames to RGB. What is damaged is told as failures, and its bytes are zero.
-  DecodeResult decode(std::span<const std::int64_t> frames, const Output& output, int max_threads);
+  /// Decodes the frames to RGB. What is damaged is told as failures, and its bytes are zero. `poll`
+  /// is called before each picture, from any thread; what it throws ends the decode.
+  DecodeResult decode(std::span<const std::int64_t> frames, const Output& output, int max_threads,
+                      const std::function<void()>& poll);
 
  private:
   void check_frames(std::span<const std::int64_t> frames) const;

@@ -3,6 +3,8 @@ from typing import Annotated
 import numpy
 from numpy.typing import NDArray
 
+import daft_sparsevideo.errors
+
 
 class StreamIndex:
     @property
@@ -135,7 +137,7 @@ class DecodeResult:
     def stats(self) -> DecodeStats: ...
 
     @property
-    def errors(self) -> list[tuple[int, str]]: ...
+    def errors(self) -> list[tuple[int, type[daft_sparsevideo.errors.SparseVideoError], str]]: ...
 
 class Shard:
     def __init__(self, source: object, *, name: str = '') -> None: ...

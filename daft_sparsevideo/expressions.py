@@ -13,13 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from daft import DataType, Expression, Series
 
-from daft_sparsevideo.errors import FrameDecodeError, FrameOutOfRangeError, SparseVideoError
+from daft_sparsevideo.errors import FrameOutOfRangeError, SparseVideoError
 from daft_sparsevideo.frames import check_num_threads
 from daft_sparsevideo.image_column import RGB_CHANNELS, fixed_image_array, image_array
 from daft_sparsevideo.open_shards import OpenShard, ShardSource, open_shards
 from daft_sparsevideo.resolve import NO_FRAME, Match, check_match, check_tolerance
 
 OnError = Literal["raise", "null"]
+
+_LARGEST_ROW_BYTES = 2**31 - 1  # Arrow's fixed-size lists
 
 
 def decode_frames(
@@ -186,8 +188,8 @@ class _Batch:
                 except SparseVideoError as error:
                     self.fail(found.rows, found.opened.name, type(error), str(error), error)
                     continue
-            for position, cause in result.errors:
-                self.fail(found.rows[position : position + 1], found.opened.name, FrameDecodeError, cause)
+            for position, kind, cause in result.errors:
+                self.fail(found.rows[position : position + 1], found.opened.name, kind, cause)
         for row in np.flatnonzero(~self.valid):
             data[offsets[row] : offsets[row + 1]] = 0
         if self.options.size:
@@ -284,6 +286,8 @@ def _check_size(height: int | None, width: int | None) -> tuple[int, int] | None
             raise TypeError(f"{name} must be a whole number of pixels, not {type(pixels).__name__}")
         if pixels < 1:
             raise ValueError(f"{name} is {pixels}; it must be at least 1 pixel")
+    if int(height) * int(width) * RGB_CHANNELS > _LARGEST_ROW_BYTES:
+        raise ValueError(f"height={height} and width={width}: a row of a column holds at most 2 GiB")
     return int(height), int(width)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daft_sparsevideo import _core
-from daft_sparsevideo.errors import FrameDecodeError, FrameOutOfRangeError, ShardFormatError
+from daft_sparsevideo.errors import FrameOutOfRangeError, ShardFormatError
 from daft_sparsevideo.open_shards import OpenShard, ShardSource, open_shards
 from daft_sparsevideo.resolve import NO_FRAME, Match, check_match, check_tolerance
 
@@ -297,10 +297,10 @@ class VideoDecoder:
                 num_threads=self._num_threads,
             )
         pts_s, duration_s = self._opened.pts_s[frames], self._opened.duration_s[frames]
-        for position, cause in result.errors:
+        for position, kind, cause in result.errors:
             time_s = float(pts_s[position])
             where = f"frame {frames[position]} at {time_s:.6f} s of {self._opened.name}"
-            raise FrameDecodeError(f"{where}: {cause}", shard=self._opened.name, time_s=time_s)
+            raise kind(f"{where}: {cause}", shard=self._opened.name, time_s=time_s)
         return FrameBatch(data, pts_s, duration_s, _stats(result.stats))
 
     def _one_shape(self, frames: npt.NDArray[np.int64]) -> tuple[int, int]:

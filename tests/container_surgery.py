@@ -30,6 +30,18 @@ def with_pts(source: Path, target: Path, change: Callable[[list[int]], list[int]
     return target
 
 
+def without_pts(source: Path, target: Path, number: int) -> Path:
+    """Take the timestamps from the `number`-th video packet of an MPEG-TS (ISO/IEC 13818-1, 2.4.3.7)."""
+    data = bytearray(source.read_bytes())
+    starts = [at for at in range(len(data) - 9) if data[at : at + 4] == b"\0\0\1\xe0" and data[at + 6] >> 6 == 2]
+    header = starts[number]
+    assert data[header + 7] >> 6, "it has timestamps"
+    data[header + 7] &= 0x3F
+    data[header + 9 : header + 9 + data[header + 8]] = b"\xff" * data[header + 8]  # stuffing
+    target.write_bytes(data)
+    return target
+
+
 def cut_to(source: Path, target: Path, skip_ticks: int, skip_ms: int) -> Path:
     """Move the start of an MP4's edit list (ISO/IEC 14496-12, 8.6.6) forward, as a cut by stream copy does.
 

@@ -319,6 +319,18 @@ def test_missing_pts_are_counted_from_the_frame_rate(tmp_path: Path, name: str) 
     assert [number_of(p) for p in decoder.get_frames_played_at(times).data] == [49, 3, 48, 20]
 
 
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+def test_single_missing_pts_is_filled_and_moves_no_other(tmp_path: Path, codec: str) -> None:
+    params = "bframes=0:keyint=12" + (":log-level=error" if codec == "libx265" else "")
+    whole = numbered_clip(tmp_path / "whole.ts", 36, codec=codec, params=params, rate=25)
+    path = surgery.without_pts(whole, tmp_path / "gap.ts", 17)
+    full, decoder = VideoDecoder(whole), VideoDecoder(path)
+    batch = decoder.get_frames_at(range(36))
+    assert [number_of(picture) for picture in batch.data] == list(range(36))
+    np.testing.assert_allclose(batch.pts_s, full.get_frames_at(range(36)).pts_s, atol=1e-6)
+    assert_each_frame_alone(path)
+
+
 def repeat_some(pts: list[int]) -> list[int]:
     return [pts[k - 1] if k in (8, 9, 20) else t for k, t in enumerate(pts)]
 

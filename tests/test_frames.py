@@ -6,7 +6,9 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import signal
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 from daft_sparsevideo import DecodeStats, VideoDecoder, errors
 from encoding import encode
 from oracle import decode_sequentially, rgb_of
+from own_process import run_alone
 from scenes import draw_scene
 from small_clip import Clip, make_clip, make_clip_of_two_sizes, rotate
 
@@ -72,6 +75,63 @@ def test_path_bytes_and_file_objects_give_the_same(clip: Clip) -> None:
         for source in (clip.name, clip.path, data, memoryview(data), io.BytesIO(data), file):
             batch = VideoDecoder(source).get_frames_at([59, 20])  # type: ignore[arg-type]
             np.testing.assert_array_equal(batch.data, np.stack([clip.frames[59], clip.frames[20]]))
+
+
+class FailingFile(io.BytesIO):
+    """A file whose reads fail once `error` is set."""
+
+    error: BaseException | None = None
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.error is not None:
+            raise self.error
+        return super().read(size)
+
+
+def test_reads_that_fail_in_the_middle_are_told_as_such(clip: Clip) -> None:
+    file = FailingFile(clip.path.read_bytes())
+    decoder = VideoDecoder(file)
+    file.error = TimeoutError("the line is dead")
+    with pytest.raises(errors.ShardReadError, match="the line is dead"):
+        decoder.get_frames_at([3])
+    file.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        decoder.get_frames_at([3])
+    file.error = None
+    np.testing.assert_array_equal(decoder.get_frames_at([3]).data[0], clip.frames[3])
+
+
+def test_file_that_shrinks_under_a_decoder_is_a_read_error(clip: Clip, tmp_path: Path) -> None:
+    path = tmp_path / "shrinks.mp4"
+    path.write_bytes(clip.path.read_bytes())
+    decoder = VideoDecoder(path)
+    with path.open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(errors.ShardReadError, match="shorter than when it was indexed"):
+        decoder.get_frames_at([50])
+
+
+def interrupt_decoding(path: str) -> tuple[bool, float]:
+    decoder = VideoDecoder(path, num_threads=1)
+    begin = time.monotonic()
+    decoder.get_frames_at(range(len(decoder)))
+    whole_s = time.monotonic() - begin
+    timer = threading.Timer(whole_s / 10, os.kill, (os.getpid(), signal.SIGINT))
+    begin = time.monotonic()
+    timer.start()
+    try:
+        decoder.get_frames_at(range(len(decoder)))
+    except KeyboardInterrupt:
+        return True, (time.monotonic() - begin) / whole_s
+    return False, 1.0
+
+
+def test_interrupt_ends_a_call_before_it_is_done(tmp_path: Path) -> None:
+    pictures = (np.full((360, 640, 3), number % 250, np.uint8) for number in range(600))
+    path = encode(tmp_path / "long.mp4", pictures, params="keyint=60", options={"preset": "ultrafast"})
+    interrupted, share_of_whole_call = run_alone(interrupt_decoding, str(path))
+    assert interrupted
+    assert share_of_whole_call < 0.8
 
 
 def test_metadata_and_repr_tell_the_video(clip: Clip) -> None:

@@ -105,7 +105,7 @@ DecodeResult decode(Shard& shard, std::span<const std::int64_t> frames, int thre
   }
   Bytes out(bytes + kGuardBytes, kGuard);
   DecodeResult result =
-      shard.decode(frames, Output{.data = out.data(), .offsets = offsets, .size = size}, threads);
+      shard.decode(frames, Output{.data = out.data(), .offsets = offsets, .size = size}, threads, [] {});
   CHECK(std::all_of(place(out, bytes), out.end(), [](std::uint8_t byte) { return byte == kGuard; }));
   std::size_t next = 0;
   for (const auto& failure : result.failures) {

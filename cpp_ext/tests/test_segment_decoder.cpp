@@ -68,13 +68,17 @@ class Scene {
 
   Decoded decode(const Segment& segment, sparsevideo::ByteSource& from) {
     Decoded decoded;
-    SegmentDecoder decoder(
-        from, index, decoded.stats,
-        [&](std::int32_t picture, const AVFrame& frame) {
-          CHECK(decoded.pictures.emplace(picture, samples_of(frame)).second, "picture ", picture,
-                " shown twice");
-        },
-        [&](std::int32_t picture, const std::string& cause) { decoded.failures.emplace(picture, cause); });
+    SegmentDecoder decoder(from, index, decoded.stats,
+                           {.on_frame =
+                                [&](std::int32_t picture, const AVFrame& frame) {
+                                  CHECK(decoded.pictures.emplace(picture, samples_of(frame)).second,
+                                        "picture ", picture, " shown twice");
+                                },
+                            .on_failure =
+                                [&](std::int32_t picture, const sparsevideo::Error& cause) {
+                                  decoded.failures.emplace(picture, cause.what());
+                                },
+                            .poll = [] {}});
     decoder.decode(segment);
     return decoded;
   }
