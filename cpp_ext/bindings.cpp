@@ -21,6 +21,7 @@
 #include <tuple>
 #include <utility>
 
+#include "anchor_cache.h"
 #include "shard.h"
 #include "thread_budget.h"
 
@@ -284,6 +285,7 @@ void bind_plan(const nb::module_& m) {
       .def_ro("reconstructed", &DecodeStats::reconstructed)
       .def_ro("state_only", &DecodeStats::state_only)
       .def_ro("dropped", &DecodeStats::dropped)
+      .def_ro("restored", &DecodeStats::restored)
       .def_ro("segments", &DecodeStats::segments)
       .def_ro("bytes_read", &DecodeStats::bytes_read)
       .def_ro("fallbacks", &DecodeStats::fallbacks);
@@ -304,7 +306,7 @@ void bind_plan(const nb::module_& m) {
     std::vector<std::int32_t> pictures;
     for (const Segment& segment : plan.segments) {
       for (std::int32_t picture = segment.start; picture < segment.stop(); ++picture) {
-        if (segment.outcomes[static_cast<std::size_t>(picture - segment.start)] == Outcome::kReconstruct) {
+        if (segment.outcomes[static_cast<std::size_t>(picture - segment.start)] >= Outcome::kReconstruct) {
           pictures.push_back(picture);
         }
       }
@@ -362,5 +364,8 @@ NB_MODULE(_core, m) {  // NOLINT: nanobind's macro
   bind_shard(m);
   m.def("set_thread_budget", &set_thread_budget, "threads"_a);
   m.def("thread_budget", &thread_budget);
+  m.def("set_anchor_cache", [](std::size_t bytes) { anchor_cache().set_capacity(bytes); }, "max_bytes"_a);
+  m.def("anchor_cache_capacity", [] { return anchor_cache().capacity_bytes(); });
+  m.def("anchor_cache_nbytes", [] { return anchor_cache().size_bytes(); });
   m.def("ffmpeg_version", [] { return av_version_info(); });
 }

@@ -32,6 +32,9 @@ class PictureDecoder {
   /// Takes the next finished frame; false when more packets are needed or all are out.
   bool receive(AVFrame& frame);
 
+  /// From now on, pictures can be kept in an AnchorCache.
+  void export_picture_state() { context_->export_side_data |= AV_CODEC_EXPORT_DATA_PICTURE_STATE; }
+
   /// Forgets all pictures, but not what was said about the stream.
   void flush() { avcodec_flush_buffers(context_.get()); }
 

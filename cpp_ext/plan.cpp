@@ -95,7 +95,8 @@ Segment Planner::plan_contiguous(std::span<const std::int32_t> targets) const {
   return segment;
 }
 
-Segment Planner::sparse_segment(std::int32_t start, std::vector<std::int32_t> targets) const {
+Segment Planner::sparse_segment(std::int32_t start, std::vector<std::int32_t> targets,
+                                const KeptPictures& kept) const {
   Segment segment;
   segment.start = start;
   segment.outcomes.resize(at(targets.back() - start) + 1);
@@ -104,14 +105,15 @@ Segment Planner::sparse_segment(std::int32_t start, std::vector<std::int32_t> ta
         (traits_[at(picture)] & PictureTraits::kDisposable) != 0 || graph_.earliest(picture) < start;
     segment.outcomes[at(picture - start)] = leave_out ? Outcome::kDrop : Outcome::kStateOnly;
   }
-  for (const std::int32_t picture : graph_.closure(targets)) {
-    segment.outcomes[at(picture - start)] = Outcome::kReconstruct;
+  for (const std::int32_t picture : graph_.closure(targets, kept)) {
+    segment.outcomes[at(picture - start)] =
+        kept.contains(picture) ? Outcome::kRestore : Outcome::kReconstruct;
   }
   segment.targets = std::move(targets);
   return segment;
 }
 
-std::vector<Segment> Planner::plan(std::span<const std::int32_t> targets) const {
+std::vector<Segment> Planner::plan(std::span<const std::int32_t> targets, const KeptPictures& kept) const {
   struct Group {
     std::int32_t start = -1;
     std::int64_t first_pts = kNoPts;
@@ -157,7 +159,7 @@ std::vector<Segment> Planner::plan(std::span<const std::int32_t> targets) const 
   segments.reserve(groups.size());
   for (Group& group : groups) {
     segments.push_back(group.contiguous ? plan_contiguous(group.targets)
-                                        : sparse_segment(group.start, std::move(group.targets)));
+                                        : sparse_segment(group.start, std::move(group.targets), kept));
   }
   return segments;
 }

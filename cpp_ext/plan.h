@@ -14,6 +14,7 @@ enum class Outcome : std::uint8_t {
   kDrop,         // never sent to the decoder
   kStateOnly,    // its headers update the decoder's state
   kReconstruct,  // decoded in full
+  kRestore,      // the same as kStateOnly, but its samples are put in place
 };
 
 /// What the planner knows of a picture besides its references.
@@ -45,8 +46,10 @@ class Planner {
   Planner(const ReferenceGraph& graph, std::span<const std::uint8_t> traits,
           std::span<const std::int64_t> pts, bool has_graph);
 
-  /// Segments in ascending order whose targets are `targets` (ascending, distinct pictures).
-  [[nodiscard]] std::vector<Segment> plan(std::span<const std::int32_t> targets) const;
+  /// Segments in ascending order whose targets are `targets` (ascending, distinct pictures). The
+  /// samples of the pictures in `kept` are at hand.
+  [[nodiscard]] std::vector<Segment> plan(std::span<const std::int32_t> targets,
+                                          const KeptPictures& kept = {}) const;
 
   /// One segment from the reset before the first target, everything reconstructed.
   [[nodiscard]] Segment plan_contiguous(std::span<const std::int32_t> targets) const;
@@ -61,7 +64,8 @@ class Planner {
                                        std::int64_t first_pts) const;
   [[nodiscard]] bool is_opaque(std::int32_t target) const;
   [[nodiscard]] std::int32_t reset_before(std::int32_t picture) const;
-  [[nodiscard]] Segment sparse_segment(std::int32_t start, std::vector<std::int32_t> targets) const;
+  [[nodiscard]] Segment sparse_segment(std::int32_t start, std::vector<std::int32_t> targets,
+                                       const KeptPictures& kept) const;
 
   const ReferenceGraph& graph_;
   std::span<const std::uint8_t> traits_;

@@ -31,7 +31,8 @@ void ReferenceGraph::add_picture(std::span<const std::int32_t> references,
   earliest_.push_back(earliest);
 }
 
-std::vector<std::int32_t> ReferenceGraph::closure(std::span<const std::int32_t> targets) const {
+std::vector<std::int32_t> ReferenceGraph::closure(std::span<const std::int32_t> targets,
+                                                  const KeptPictures& kept) const {
   if (targets.empty()) {
     return {};
   }
@@ -50,6 +51,9 @@ std::vector<std::int32_t> ReferenceGraph::closure(std::span<const std::int32_t> 
   for (std::int32_t picture = end; picture >= begin; --picture) {
     if (wanted[static_cast<std::size_t>(picture - begin)]) {
       pictures.push_back(picture);
+      if (kept.contains(picture)) {
+        continue;
+      }
       for (const std::int32_t reference : references(picture)) {
         wanted[static_cast<std::size_t>(reference - begin)] = true;
       }

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <vector>
 
 namespace sparsevideo {
+
+using KeptPictures = std::set<std::int32_t>;
 
 /// The pictures of a stream in decode order, and for each the earlier ones that it predicts from.
 class ReferenceGraph {
@@ -34,8 +37,10 @@ class ReferenceGraph {
     return earliest_[static_cast<std::size_t>(picture)];
   }
 
-  /// D(targets): the targets and, transitively, all that they refer to; ascending.
-  [[nodiscard]] std::vector<std::int32_t> closure(std::span<const std::int32_t> targets) const;
+  /// D(targets): the targets and, transitively, all that they refer to; ascending. What the pictures
+  /// in `kept` refer to is not needed: their samples are at hand.
+  [[nodiscard]] std::vector<std::int32_t> closure(std::span<const std::int32_t> targets,
+                                                  const KeptPictures& kept = {}) const;
 
   [[nodiscard]] std::span<const std::int64_t> offsets() const { return offsets_; }
   [[nodiscard]] std::span<const std::int32_t> all_references() const { return references_; }

@@ -2,6 +2,7 @@
 #include "segment_decoder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <utility>
 
@@ -71,6 +72,7 @@ class SegmentDecoder::Run {
   void take_frames();
   std::int32_t shown_picture();
   void on_coded_unit(const AVCodedUnit& unit);
+  void on_reference(std::int32_t picture, const AVFrame& frame);
   void note_doubt(std::int32_t picture, const std::string& doubt);
 
   SegmentDecoder& owner_;
@@ -104,16 +106,27 @@ void SegmentDecoder::Run::on_coded_unit(const AVCodedUnit& unit) {
   if (has_missing_reference(unit)) {
     note_doubt(sending_, "a reference is missing");
   }
-  for (std::int32_t i = 0; i < unit.nb_references && trust_ != Trust::kPlanned; ++i) {
+  for (std::int32_t i = 0; i < unit.nb_references; ++i) {
     const AVCodedReference& reference = unit.references[i];
     const std::int32_t packet = packet_of(*reference.frame);
     if (reference.list < 0 || packet < 0) {
       continue;
     }
     const std::int32_t other = index_.packets()[static_cast<std::size_t>(packet)].picture;
-    if (const std::string damage = damage_of(other); other != sending_ && !damage.empty()) {
+    if (other != sending_) {
+      on_reference(other, *reference.frame);
+    }
+  }
+}
+
+void SegmentDecoder::Run::on_reference(std::int32_t picture, const AVFrame& frame) {
+  if (trust_ != Trust::kPlanned) {
+    if (const std::string damage = damage_of(picture); !damage.empty()) {
       note_doubt(sending_, damage);
     }
+  } else if (owner_.callbacks_.on_anchor && doubt_.empty() &&
+             outcome_of(segment_, sending_) == Outcome::kReconstruct) {
+    owner_.callbacks_.on_anchor(picture, frame);
   }
 }
 
@@ -131,7 +144,9 @@ void SegmentDecoder::Run::take_frames() {
       note_doubt(picture, "the picture has decoding errors");
     }
     const bool trusted = trust_ == Trust::kPlanned ? doubt_.empty() : damage_of(picture).empty();
-    if (trusted && missing_.contains(picture) && (frame_->flags & AV_FRAME_FLAG_STATE_ONLY) == 0) {
+    const bool has_samples =
+        (frame_->flags & (AV_FRAME_FLAG_STATE_ONLY | AV_FRAME_FLAG_RESTORED)) != AV_FRAME_FLAG_STATE_ONLY;
+    if (trusted && has_samples && missing_.contains(picture)) {
       owner_.callbacks_.on_frame(picture, *frame_);
       missing_.erase(picture);
     }
@@ -180,7 +195,13 @@ void SegmentDecoder::Run::send_packet(std::int32_t number, Outcome outcome) {
   }
   packet_->pts = record.pts;
   packet_->dts = record.dts;
-  packet_->flags = outcome == Outcome::kStateOnly ? AV_PKT_FLAG_STATE_ONLY : 0;
+  packet_->flags = outcome == Outcome::kReconstruct ? 0 : AV_PKT_FLAG_STATE_ONLY;
+  if (outcome == Outcome::kRestore) {
+    const AVFrame* anchor = owner_.anchors_.at(record.picture).get();
+    std::uint8_t* side = check_allocated(
+        av_packet_new_side_data(packet_.get(), AV_PKT_DATA_RECONSTRUCTED_PICTURE, sizeof anchor));
+    std::memcpy(side, static_cast<const void*>(&anchor), sizeof anchor);
+  }
   name_packet(*packet_, number);
   decoder_->send(packet_.get());
   take_frames();
@@ -222,6 +243,10 @@ std::string SegmentDecoder::Run::execute() {
         ++owner_.stats_.state_only;
         send_picture(picture, outcome);
         break;
+      case Outcome::kRestore:
+        ++owner_.stats_.restored;
+        send_picture(picture, outcome);
+        break;
       case Outcome::kReconstruct:
         ++owner_.stats_.reconstructed;
         send_picture(picture, outcome);
@@ -261,9 +286,9 @@ std::string SegmentDecoder::Run::damage_of(std::int32_t picture) const {
   return cause;
 }
 
-SegmentDecoder::SegmentDecoder(ByteSource& source, const StreamIndex& index, DecodeStats& stats,
-                               Callbacks callbacks)
-    : source_(source), index_(index), stats_(stats), callbacks_(std::move(callbacks)) {}
+SegmentDecoder::SegmentDecoder(ByteSource& source, const StreamIndex& index, const Anchors& anchors,
+                               DecodeStats& stats, Callbacks callbacks)
+    : source_(source), index_(index), anchors_(anchors), stats_(stats), callbacks_(std::move(callbacks)) {}
 
 std::unique_ptr<PictureDecoder> SegmentDecoder::Run::release_decoder() {
   decoder_->on_coded_unit = nullptr;
@@ -276,7 +301,11 @@ std::unique_ptr<PictureDecoder> SegmentDecoder::take_decoder(DecoderMode mode) {
   if (mode == DecoderMode::kSparse && idle_decoder_) {
     return std::move(idle_decoder_);
   }
-  return std::make_unique<PictureDecoder>(index_.parameters(), index_.time_base(), mode);
+  auto decoder = std::make_unique<PictureDecoder>(index_.parameters(), index_.time_base(), mode);
+  if (mode == DecoderMode::kSparse && callbacks_.on_anchor) {
+    decoder->export_picture_state();
+  }
+  return decoder;
 }
 
 bool SegmentDecoder::attempt(const Segment& segment, Trust trust, Wanted& wanted) {

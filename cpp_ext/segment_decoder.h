@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "anchor_cache.h"
 #include "packet_reader.h"
 #include "picture_decoder.h"
 #include "plan.h"
@@ -31,9 +32,13 @@ class SegmentDecoder {
     std::function<void(std::int32_t picture, const AVFrame& frame)> on_frame;
     std::function<void(std::int32_t picture, const Error& cause)> on_failure;
     std::function<void()> poll;  // called before each picture; what it throws ends the decode
+    // A picture that others were predicted from, to be kept; may be empty.
+    std::function<void(std::int32_t picture, const AVFrame& frame)> on_anchor;
   };
 
-  SegmentDecoder(ByteSource& source, const StreamIndex& index, DecodeStats& stats, Callbacks callbacks);
+  /// `anchors` holds the pictures whose outcome is kRestore.
+  SegmentDecoder(ByteSource& source, const StreamIndex& index, const Anchors& anchors, DecodeStats& stats,
+                 Callbacks callbacks);
 
   void decode(const Segment& segment);
 
@@ -56,6 +61,7 @@ class SegmentDecoder {
 
   ByteSource& source_;
   const StreamIndex& index_;
+  const Anchors& anchors_;
   DecodeStats& stats_;
   Callbacks callbacks_;
   std::map<std::int32_t, std::string> causes_;  // why a picture did not come out at the last attempt

@@ -2,12 +2,14 @@
 #include "shard.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 
+#include "anchor_cache.h"
 #include "segment_decoder.h"
 #include "thread_budget.h"
 
@@ -81,19 +83,34 @@ void add(DecodeStats& total, const DecodeStats& part) {
   total.reconstructed += part.reconstructed;
   total.state_only += part.state_only;
   total.dropped += part.dropped;
+  total.restored += part.restored;
   total.bytes_read += part.bytes_read;
   total.fallbacks += part.fallbacks;
+}
+
+KeptPictures pictures_of(const Anchors& anchors) {
+  KeptPictures pictures;
+  for (const auto& [picture, anchor] : anchors) {
+    pictures.insert(pictures.end(), picture);
+  }
+  return pictures;
+}
+
+std::uint64_t next_id() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
 }
 
 /// What one thread needs to decode segments.
 class Worker {
  public:
-  Worker(ByteSource& source, const StreamIndex& index, const FrameWriter& writer, DecodeResult& result,
-         std::mutex& mutex, const std::function<void()>& poll)
+  Worker(ByteSource& source, const StreamIndex& index, const Anchors& anchors, const FrameWriter& writer,
+         DecodeResult& result, std::mutex& mutex, const std::function<void()>& poll,
+         const std::function<void(std::int32_t, const AVFrame&)>& on_anchor)
       : writer_(writer),
         result_(result),
         mutex_(mutex),
-        decoder_(source, index, stats_,
+        decoder_(source, index, anchors, stats_,
                  {.on_frame = [this](std::int32_t picture,
                                      const AVFrame& frame) { writer_.write(picture, frame, converter_); },
                   .on_failure =
@@ -101,7 +118,8 @@ class Worker {
                         const std::lock_guard lock(mutex_);
                         writer_.write_failure(picture, cause, result_);
                       },
-                  .poll = poll}) {}
+                  .poll = poll,
+                  .on_anchor = on_anchor}) {}
 
   void decode(const Segment& segment) {
     stats_ = {};
@@ -121,7 +139,10 @@ class Worker {
 
 }  // namespace
 
-Shard::Shard(std::unique_ptr<ByteSource> source) : source_(std::move(source)), index_(*source_) {}
+Shard::Shard(std::unique_ptr<ByteSource> source)
+    : source_(std::move(source)), index_(*source_), id_(next_id()) {}
+
+Shard::~Shard() { anchor_cache().forget(id_); }
 
 void Shard::check_frames(std::span<const std::int64_t> frames) const {
   const auto count = static_cast<std::int64_t>(index_.frames().size());
@@ -137,7 +158,7 @@ DecodePlan Shard::plan(std::span<const std::int64_t> frames) const {
   check_frames(frames);
   const FrameWriter writer(index_, frames, {});
   DecodePlan plan;
-  plan.segments = index_.planner().plan(writer.targets());
+  plan.segments = index_.planner().plan(writer.targets(), pictures_of(anchor_cache().anchors_of(id_)));
   plan.stats.requested = static_cast<std::int64_t>(frames.size());
   plan.stats.unique = static_cast<std::int64_t>(writer.targets().size());
   plan.stats.segments = static_cast<std::int64_t>(plan.segments.size());
@@ -149,6 +170,9 @@ DecodePlan Shard::plan(std::span<const std::int64_t> frames) const {
           break;
         case Outcome::kStateOnly:
           ++plan.stats.state_only;
+          break;
+        case Outcome::kRestore:
+          ++plan.stats.restored;
           break;
         case Outcome::kReconstruct: {
           ++plan.stats.reconstructed;
@@ -170,14 +194,23 @@ DecodeResult Shard::decode(std::span<const std::int64_t> frames, const Output& o
                            const std::function<void()>& poll) {
   check_frames(frames);
   const FrameWriter writer(index_, frames, output);
-  const std::vector<Segment> segments = index_.planner().plan(writer.targets());
+  AnchorCache& cache = anchor_cache();
+  const Anchors anchors = cache.anchors_of(id_);
+  const std::vector<Segment> segments = index_.planner().plan(writer.targets(), pictures_of(anchors));
+  std::function<void(std::int32_t, const AVFrame&)> on_anchor;
+  if (cache.capacity_bytes() > 0) {
+    on_anchor = [&cache, this](std::int32_t picture, const AVFrame& frame) {
+      cache.keep(id_, picture, frame);
+    };
+  }
   DecodeResult result;
   result.stats.requested = static_cast<std::int64_t>(frames.size());
   result.stats.unique = static_cast<std::int64_t>(writer.targets().size());
   result.stats.segments = static_cast<std::int64_t>(segments.size());
   std::mutex mutex;
   run_tasks(segments.size(), max_threads > 0 ? max_threads : thread_budget(), [&]() -> TaskRunner {
-    const auto worker = std::make_shared<Worker>(*source_, index_, writer, result, mutex, poll);
+    const auto worker =
+        std::make_shared<Worker>(*source_, index_, anchors, writer, result, mutex, poll, on_anchor);
     return [worker, &segments](std::size_t task) { worker->decode(segments[task]); };
   });
   std::ranges::sort(result.failures, {}, &FrameFailure::request);

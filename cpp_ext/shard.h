@@ -22,6 +22,7 @@ struct DecodeStats {
   std::int64_t reconstructed = 0;  // pictures decoded in full
   std::int64_t state_only = 0;     // pictures of which only the headers were decoded
   std::int64_t dropped = 0;        // pictures between these that were never sent
+  std::int64_t restored = 0;       // pictures taken from the anchor cache
   std::int64_t segments = 0;
   std::int64_t bytes_read = 0;
   std::int64_t fallbacks = 0;  // segments that were decoded again in a safer way
@@ -54,6 +55,9 @@ struct Output {
 class Shard {
  public:
   explicit Shard(std::unique_ptr<ByteSource> source);
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+  ~Shard();
 
   [[nodiscard]] const StreamIndex& index() const { return index_; }
   [[nodiscard]] ByteSource& source() { return *source_; }
@@ -71,6 +75,7 @@ class Shard {
 
   std::unique_ptr<ByteSource> source_;
   StreamIndex index_;
+  std::uint64_t id_;  // no other shard of this process has it
 };
 
 }  // namespace sparsevideo

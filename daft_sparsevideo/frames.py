@@ -29,6 +29,7 @@ class DecodeStats:
         reconstructed: Pictures whose pixels were decoded: the frames, and what they are predicted from.
         state_only: Pictures of which only the header was parsed.
         dropped: Pictures between those that the decoder never saw.
+        restored: Pictures taken from the anchor cache, see `set_anchor_cache`.
         segments: Runs of pictures, each decoded from a start of its own.
         bytes_read: Bytes of pictures read.
         fallbacks: Times a complaint of the decoder sent a segment to a fuller decode.
@@ -42,6 +43,7 @@ class DecodeStats:
     reconstructed: int = 0
     state_only: int = 0
     dropped: int = 0
+    restored: int = 0
     segments: int = 0
     bytes_read: int = 0
     fallbacks: int = 0
