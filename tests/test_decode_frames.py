@@ -209,7 +209,7 @@ def test_damaged_rows_are_null(clips: list[Clip], monkeypatch: pytest.MonkeyPatc
     class Result:
         def __init__(self, inner: _core.DecodeResult, damaged: list[int]) -> None:
             self.stats = inner.stats
-            self.errors = [(position, "a reference is damaged") for position in damaged]
+            self.errors = [(position, errors.FrameDecodeError, "a reference is damaged") for position in damaged]
 
     class Damaged:
         """Reports frame 5 as damaged, and its bytes as whatever was there before."""
