@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import daft_sparsevideo
+from lerobot_dataset import Plan, write_dataset
 from small_clip import make_clip
 
 ROOT = Path(__file__).parent.parent
@@ -22,10 +23,15 @@ def video_path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_clip(tmp_path_factory.mktemp("docstrings") / "clip.mp4", frames=90).name
 
 
+@pytest.fixture(scope="module")
+def dataset_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_dataset(tmp_path_factory.mktemp("docstrings") / "dataset", Plan()))
+
+
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_of_docstrings_run(module: str, video_path: str) -> None:
+def test_examples_of_docstrings_run(module: str, video_path: str, dataset_path: str) -> None:
     found = importlib.import_module(f"daft_sparsevideo.{module}")
-    result = doctest.testmod(found, extraglobs={"video_path": video_path}, verbose=False)
+    result = doctest.testmod(found, extraglobs={"video_path": video_path, "dataset_path": dataset_path}, verbose=False)
     assert result.failed == 0
 
 
