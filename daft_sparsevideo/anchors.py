@@ -39,6 +39,7 @@ def set_anchor_cache(max_bytes: int) -> None:
         ValueError: `max_bytes` is negative.
 
     Example:
+        >>> from daft_sparsevideo import VideoDecoder
         >>> set_anchor_cache(256 << 20)
         >>> decoder = VideoDecoder(video_path)
         >>> first, again = decoder.get_frames_at([40]).stats, decoder.get_frames_at([41]).stats
