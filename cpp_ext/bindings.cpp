@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts between Python and the core, and releases the GIL; decides nothing.
+#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -7,6 +8,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -30,6 +32,45 @@ using namespace nb::literals;
 
 namespace sparsevideo {
 namespace {
+
+/// Takes the GIL by `take`. When the interpreter ends meanwhile, Python unwinds the thread, which no
+/// destructor and no C code in between survives; the thread waits for the end of the process instead.
+template <typename Take>
+void take_gil(Take take) noexcept {
+  try {
+    take();
+  } catch (const abi::__forced_unwind&) {
+    while (true) {
+      pause();
+    }
+  }
+}
+
+class GilRelease {
+ public:
+  GilRelease() : state_(PyEval_SaveThread()) {}
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
+  ~GilRelease() {
+    take_gil([this] { PyEval_RestoreThread(state_); });
+  }
+
+ private:
+  PyThreadState* state_;
+};
+
+class GilAcquire {
+ public:
+  GilAcquire() {
+    take_gil([this] { state_ = PyGILState_Ensure(); });
+  }
+  GilAcquire(const GilAcquire&) = delete;
+  GilAcquire& operator=(const GilAcquire&) = delete;
+  ~GilAcquire() { PyGILState_Release(state_); }
+
+ private:
+  PyGILState_STATE state_ = PyGILState_UNLOCKED;
+};
 
 /// The class of daft_sparsevideo/errors.py for a kind of error.
 const char* class_name(ErrorKind kind) {
@@ -67,7 +108,7 @@ class PythonFileSource final : public ByteSource {
   PythonFileSource(const PythonFileSource&) = delete;
   PythonFileSource& operator=(const PythonFileSource&) = delete;
   ~PythonFileSource() override {
-    const nb::gil_scoped_acquire gil;
+    const GilAcquire gil;
     file_.reset();
   }
   [[nodiscard]] std::uint64_t size_bytes() const override { return size_bytes_; }
@@ -75,7 +116,7 @@ class PythonFileSource final : public ByteSource {
  private:
   std::size_t read_some(std::uint64_t offset, std::span<std::uint8_t> out) override {
     const std::lock_guard lock(mutex_);
-    const nb::gil_scoped_acquire gil;
+    const GilAcquire gil;
     try {
       file_.attr("seek")(offset);
       const auto bytes = nb::cast<nb::bytes>(file_.attr("read")(out.size()));
@@ -100,7 +141,7 @@ class PythonFileSource final : public ByteSource {
 std::unique_ptr<ByteSource> make_source(const nb::object& source) {
   if (nb::isinstance<nb::str>(source)) {
     const auto path = nb::cast<std::string>(source);
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     return std::make_unique<FileSource>(path);
   }
   if (nb::isinstance<nb::bytes>(source)) {
@@ -114,7 +155,7 @@ std::unique_ptr<ByteSource> make_source(const nb::object& source) {
 std::shared_ptr<Shard> open_shard(const nb::object& source, const std::string& name) {
   try {
     auto bytes = make_source(source);
-    const nb::gil_scoped_release release;
+    const GilRelease release;
     return std::make_shared<Shard>(std::move(bytes));
   } catch (const Error& error) {
     throw Error(error.kind(), name.empty() ? error.what() : name + ": " + error.what());
@@ -166,7 +207,7 @@ class SignalPoll {
     if (now - last < kInterval || !last_.compare_exchange_strong(last, now)) {
       return;
     }
-    const nb::gil_scoped_acquire gil;
+    const GilAcquire gil;
     if (PyErr_CheckSignals() != 0) {
       throw nb::python_error();
     }
@@ -201,7 +242,7 @@ DecodeResult decode(Shard& shard, const Int64Array& frames, const ByteArray& out
   }
   const Output output{out.data(), view(offsets), {height, width}, apply_rotation};
   SignalPoll poll;
-  const nb::gil_scoped_release release;
+  const GilRelease release;
   return shard.decode(view(frames), output, num_threads, [&poll] { poll(); });
 }
 
@@ -352,6 +393,7 @@ void bind_shard(const nb::module_& m) {
 
 NB_MODULE(_core, m) {  // NOLINT: nanobind's macro
   using namespace sparsevideo;
+  nb::set_leak_warnings(false);  // a query that the end of the interpreter cuts short leaves objects behind
   nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
     try {
       std::rethrow_exception(pointer);
