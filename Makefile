@@ -54,11 +54,15 @@ build/tidy/%: cpp_ext/%.cpp $(HEADERS) .clang-tidy $(ALL)
 	$(BIN)/clang-tidy --quiet -p build/module $<
 	touch $@
 
-native-test: $(ALL)
-	$(BIN)/cmake -S . -B build/native -G Ninja -DSPARSEVIDEO_NATIVE_TESTS=ON \
+# All of them with AddressSanitizer and UBSan; those that are about threads with ThreadSanitizer, too.
+native-test: native-test-address native-test-thread
+native-test-address: TESTS_OF_IT := .
+native-test-thread: TESTS_OF_IT := thread
+native-test-%: $(ALL)
+	$(BIN)/cmake -S . -B build/native-$* -G Ninja -DSPARSEVIDEO_NATIVE_TESTS=$* \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DPython_EXECUTABLE=$(abspath $(BIN))/python
-	$(BIN)/cmake --build build/native
-	$(BIN)/ctest --test-dir build/native --no-tests=error --output-on-failure --parallel $(JOBS)
+	$(BIN)/cmake --build build/native-$*
+	$(BIN)/ctest --test-dir build/native-$* -R '$(TESTS_OF_IT)' --no-tests=error --output-on-failure --parallel $(JOBS)
 
 # The types of the compiled module, as nanobind tells them.
 stub: $(ALL)

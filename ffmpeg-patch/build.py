@@ -142,7 +142,7 @@ def main() -> int:
     """Read the command line, build, and print the result's path."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("library", choices=["ffmpeg"])
-    parser.add_argument("--flavour", default="release", help="release, or sanitize: with AddressSanitizer and UBSan")
+    parser.add_argument("--flavour", default="release", help="one of sources.toml (default: release)")
     parser.add_argument("--fetch", action="store_true", help="only find, download and check the source archive")
     asked = parser.parse_args()
     wanted = library(asked.library)

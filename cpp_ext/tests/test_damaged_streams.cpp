@@ -109,7 +109,7 @@ DecodeResult decode(Shard& shard, std::span<const std::int64_t> frames, int thre
   CHECK(std::all_of(place(out, bytes), out.end(), [](std::uint8_t byte) { return byte == kGuard; }));
   std::size_t next = 0;
   for (const auto& failure : result.failures) {
-    CHECK(failure.request >= next && failure.request < frames.size() && !failure.cause.empty());
+    CHECK(failure.request >= next && failure.request < frames.size() && *failure.cause.what() != '\0');
     next = failure.request + 1;
     const auto row = place(out, static_cast<std::size_t>(offsets[failure.request]));
     CHECK(std::all_of(row, row + static_cast<std::ptrdiff_t>(sizes[failure.request]),

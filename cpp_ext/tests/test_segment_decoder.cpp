@@ -68,7 +68,8 @@ class Scene {
 
   Decoded decode(const Segment& segment, sparsevideo::ByteSource& from) {
     Decoded decoded;
-    SegmentDecoder decoder(from, index, decoded.stats,
+    const sparsevideo::Anchors no_anchors;
+    SegmentDecoder decoder(from, index, no_anchors, decoded.stats,
                            {.on_frame =
                                 [&](std::int32_t picture, const AVFrame& frame) {
                                   CHECK(decoded.pictures.emplace(picture, samples_of(frame)).second,
@@ -78,7 +79,8 @@ class Scene {
                                 [&](std::int32_t picture, const sparsevideo::Error& cause) {
                                   decoded.failures.emplace(picture, cause.what());
                                 },
-                            .poll = [] {}});
+                            .poll = [] {},
+                            .on_anchor = {}});
     decoder.decode(segment);
     return decoded;
   }
