@@ -23,6 +23,7 @@ def main() -> None:
         "decoder_costs": options.datasets,
         "daft_queries": [*options.datasets, *threads],
         "daft_overhead": [options.datasets[0], *threads],
+        "anchor_cache": options.datasets,
         "streaming_memory": [options.datasets[0]],
     }
     for name, arguments in runs.items():
