@@ -72,4 +72,5 @@ LIMIT = Target("(closure x mean decode + targets x convert) / CPU used", 0.9, "a
 INDEX_PASS = Target("index pass", 15, "at most", " us a picture")
 CACHED_OPEN = Target("opening a shard whose index is cached", 0.3, "at most", " ms")
 ANCHOR_CACHE = Target("pictures without the cache / with it", 2, "at least", "x")
+TWO_CORES = Target("wall time of one core / of two", 1.8, "at least", "x")
 STREAMING_MEMORY = Target("peak memory of 20,000 frames through to_arrow_iter", 600, "at most", " MB")
