@@ -22,10 +22,22 @@ bool needs_first_packet(const StreamIndex& index, const Segment& segment) {
   return !index.codec_has_graph() && segment.start > 0;
 }
 
+// A damaged picture of Motion JPEG may show what the decoder still holds of the one before.
+bool needs_packet_before(const StreamIndex& index, const Segment& segment) {
+  return index.parameters().codec_id == AV_CODEC_ID_MJPEG && segment.start > 1;
+}
+
+std::int32_t first_packet_of(const StreamIndex& index, const Segment& segment) {
+  return index.pictures()[static_cast<std::size_t>(segment.start)].first_packet;
+}
+
 std::vector<std::int32_t> packets_to_read(const StreamIndex& index, const Segment& segment) {
   std::vector<std::int32_t> packets;
   if (needs_first_packet(index, segment)) {
     packets.push_back(0);
+  }
+  if (needs_packet_before(index, segment)) {
+    packets.push_back(first_packet_of(index, segment) - 1);
   }
   for (std::int32_t picture = segment.start; picture < segment.stop(); ++picture) {
     if (outcome_of(segment, picture) == Outcome::kReconstruct) {
@@ -229,6 +241,9 @@ std::string SegmentDecoder::Run::execute() {
   if (needs_first_packet(index_, segment_)) {
     send_packet(0, Outcome::kReconstruct);
     decoder_->flush();
+    if (needs_packet_before(index_, segment_)) {
+      send_packet(first_packet_of(index_, segment_) - 1, Outcome::kReconstruct);
+    }
     damaged_.clear();
     doubt_.clear();
   }

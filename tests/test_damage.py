@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -298,3 +299,28 @@ def test_spoilt_bytes_anywhere_are_an_error_or_exact_pixels(tmp_path: Path, name
                 outcomes["as PyAV"] += 1
     assert outcomes["exact"] > 20, outcomes
     assert outcomes["error"] + outcomes["no video"] + outcomes["as PyAV"] > 0, outcomes
+
+
+@pytest.mark.parametrize("seed", [*range(12), 213, 290])  # the last two show what is left of the picture before
+def test_damaged_motion_jpeg_looks_as_in_a_decode_of_all(tmp_path: Path, seed: int) -> None:
+    path = encode(tmp_path / "whole.mov", draw_scene("mixed", 20, 96, 64), codec="mjpeg", pix_fmt="yuvj422p")
+    index = _core.Shard(str(path)).index
+    rng, data = random.Random(seed), bytearray(path.read_bytes())
+    victim = rng.randrange(2, 20)
+    position, size = int(index.picture_position[victim]), int(index.picture_size[victim])
+    for _ in range(rng.randint(1, 3)):
+        place = rng.randrange(0, min(size, 620)) if rng.random() < 0.6 else rng.randrange(size)
+        data[position + place] = rng.randrange(256)
+    path.write_bytes(data)
+    with av.open(str(path)) as file:
+        file.streams.video[0].thread_count = 1
+        shown: dict[int | None, Picture] = {}
+        with contextlib.suppress(av.error.InvalidDataError):
+            for frame in file.decode(video=0):
+                shown[frame.pts] = frame.to_ndarray(format="rgb24")
+    decoder = VideoDecoder(path)
+    for number, pts in enumerate(_core.Shard(str(path)).index.frame_pts.tolist()):
+        with contextlib.suppress(FrameDecodeError):
+            picture = decoder.get_frames_at([number]).data[0]
+            if pts in shown:
+                np.testing.assert_array_equal(picture, shown[pts])
