@@ -104,7 +104,7 @@ class StreamIndex {
   [[nodiscard]] std::size_t size_bytes() const;
 
  private:
-  class Builder;
+  class Pass;
 
   StreamIndex() = default;
   StreamIndex& operator=(StreamIndex&&) = default;
@@ -139,6 +139,8 @@ std::uint32_t checksum(std::span<const std::uint8_t> bytes);
 /// The packet number that was sent with the packet behind `frame`.
 std::int32_t packet_of(const AVFrame& frame);
 void name_packet(AVPacket& packet, std::int32_t number);
+
+std::span<const AVCodedReference> references_of(const AVCodedUnit& unit);
 
 /// Continues `hash` with the reference lists of a slice of `picture`: which pictures, in which
 /// order, how far away in output order, long-term or not. Two decodes of a picture whose hashes
