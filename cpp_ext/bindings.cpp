@@ -220,7 +220,7 @@ class SignalPoll {
 std::pair<int, int> fraction(AVRational value) { return {value.num, value.den}; }
 
 DecodeResult decode(Shard& shard, const Int64Array& frames, const ByteArray& out, const Int64Array& offsets,
-                    int height, int width, bool apply_rotation, int num_threads) {
+                    int height, int width, PixelMode mode, bool apply_rotation, int num_threads) {
   if (offsets.size() != frames.size()) {
     throw nb::value_error("offsets must have one entry a frame");
   }
@@ -233,14 +233,15 @@ DecodeResult decode(Shard& shard, const Int64Array& frames, const ByteArray& out
     if (frame >= records.size()) {
       continue;  // Shard::decode says which
     }
-    const std::size_t bytes = 3 * static_cast<std::size_t>(height > 0 ? height : records[frame].height) *
-                              static_cast<std::size_t>(width > 0 ? width : records[frame].width);
+    const FrameSize size{height > 0 ? height : records[frame].height,
+                         width > 0 ? width : records[frame].width};
+    const std::size_t bytes = frame_bytes(size, mode);
     const auto offset = static_cast<std::size_t>(offsets.data()[i]);
     if (offset > out.size() || bytes > out.size() - offset) {
       throw nb::value_error("out is too small for the frames at their offsets");
     }
   }
-  const Output output{out.data(), view(offsets), {height, width}, apply_rotation};
+  const Output output{out.data(), view(offsets), {height, width}, apply_rotation, mode};
   SignalPoll poll;
   const GilRelease release;
   return shard.decode(view(frames), output, num_threads, [&poll] { poll(); });
@@ -374,6 +375,7 @@ void bind_plan(const nb::module_& m) {
 }
 
 void bind_shard(const nb::module_& m) {
+  nb::enum_<PixelMode>(m, "PixelMode").value("RGB", PixelMode::kRgb).value("L", PixelMode::kGrey);
   nb::class_<Shard>(m, "Shard")
       .def(nb::new_(&open_shard), "source"_a, nb::kw_only(), "name"_a = "")
       .def_prop_ro("index", [](const std::shared_ptr<Shard>& shard) { return IndexView(shard); })
@@ -385,7 +387,20 @@ void bind_shard(const nb::module_& m) {
           "plan", [](const Shard& shard, const Int64Array& frames) { return shard.plan(view(frames)); },
           "frames"_a)
       .def("decode", &decode, "frames"_a, "out"_a, "offsets"_a, nb::kw_only(), "height"_a = 0, "width"_a = 0,
-           "apply_rotation"_a = false, "num_threads"_a = 0);
+           "mode"_a = PixelMode::kRgb, "apply_rotation"_a = false, "num_threads"_a = 0)
+      .def(
+          "explain",
+          [](const Shard& shard, const Int64Array& frames) {
+            const auto costs = [&] {
+              const nb::gil_scoped_release release;
+              return shard.explain(view(frames));
+            }();
+            return std::tuple(make_column<std::int64_t>(costs, &FrameCost::pictures),
+                              make_column<std::int64_t>(costs, &FrameCost::bytes),
+                              make_column<std::int32_t>(costs, &FrameCost::segment),
+                              make_column<std::uint8_t>(costs, &FrameCost::sparse));
+          },
+          "frames"_a);
 }
 
 }  // namespace

@@ -13,7 +13,6 @@ namespace sparsevideo {
 namespace {
 
 constexpr int kNeutral = 1 << 16;  // contrast and saturation in swscale's fixed point
-constexpr std::size_t kChannels = 3;
 
 // swscale's coefficient tables follow the numbers of AVColorSpace, with gaps.
 int coefficients_of(AVColorSpace space) {
@@ -32,7 +31,8 @@ int coefficients_of(AVColorSpace space) {
   }
 }
 
-ScalerPtr make_scaler(const AVFrame& frame, int height, FrameSize out, int out_height, int field) {
+ScalerPtr make_scaler(const AVFrame& frame, int height, FrameSize out, int out_height, int field,
+                      PixelMode mode) {
   ScalerPtr scaler(check_allocated(sws_alloc_context()));
   const auto set = [&](const char* name, std::int64_t value) {
     check(av_opt_set_int(scaler.get(), name, value, 0), name, ErrorKind::kDecode);
@@ -43,7 +43,7 @@ ScalerPtr make_scaler(const AVFrame& frame, int height, FrameSize out, int out_h
   set("src_format", frame.format);
   set("dstw", out.width);
   set("dsth", out_height);
-  set("dst_format", AV_PIX_FMT_RGB24);
+  set("dst_format", mode == PixelMode::kRgb ? AV_PIX_FMT_RGB24 : AV_PIX_FMT_GRAY8);
   set("sws_flags", SWS_BILINEAR);
   // Where the chroma samples lie between the luma samples, as swscale counts it.
   const AVPixFmtDescriptor* descriptor = av_pix_fmt_desc_get(format);
@@ -65,7 +65,7 @@ ScalerPtr make_scaler(const AVFrame& frame, int height, FrameSize out, int out_h
       set("src_v_chr_pos", y);
     }
   }
-  check(sws_init_context(scaler.get(), nullptr, nullptr), "cannot convert this pixel format to RGB",
+  check(sws_init_context(scaler.get(), nullptr, nullptr), "cannot convert this pixel format",
         ErrorKind::kDecode);
   const int* coefficients = sws_getCoefficients(coefficients_of(frame.colorspace));
   const int full_range = frame.color_range == AVCOL_RANGE_JPEG ? 1 : 0;
@@ -75,7 +75,7 @@ ScalerPtr make_scaler(const AVFrame& frame, int height, FrameSize out, int out_h
 
 // Writes the picture in `upright`, whose rows are `stride` bytes apart, turned clockwise.
 void rotate(const std::uint8_t* upright, std::size_t stride, FrameSize out, int quarter_turns,
-            std::uint8_t* rotated) {
+            std::size_t channels, std::uint8_t* rotated) {
   const bool swaps = quarter_turns % 2 != 0;
   const int height = swaps ? out.width : out.height;  // of `upright`
   const int width = swaps ? out.height : out.width;
@@ -84,9 +84,9 @@ void rotate(const std::uint8_t* upright, std::size_t stride, FrameSize out, int 
       const int from_y = quarter_turns == 1 ? height - 1 - x : quarter_turns == 2 ? height - 1 - y : x;
       const int from_x = quarter_turns == 1 ? y : quarter_turns == 2 ? width - 1 - x : width - 1 - y;
       const std::size_t from =
-          static_cast<std::size_t>(from_y) * stride + static_cast<std::size_t>(from_x) * kChannels;
-      std::memcpy(rotated, upright + from, kChannels);
-      rotated += kChannels;
+          static_cast<std::size_t>(from_y) * stride + static_cast<std::size_t>(from_x) * channels;
+      std::memcpy(rotated, upright + from, channels);
+      rotated += channels;
     }
   }
 }
@@ -95,8 +95,6 @@ int field_height(int height, int field) { return (height + 1 - field) / 2; }
 
 // swscale writes whole blocks of samples, past the end of a row that is no multiple of them.
 constexpr int kBlockWidth = 16;
-
-std::size_t row_bytes(int width) { return static_cast<std::size_t>(width) * kChannels; }
 
 }  // namespace
 
@@ -108,11 +106,11 @@ void RgbConverter::configure(const AVFrame& frame, FrameSize out, bool interlace
   }
   if (interlaced) {
     for (int field = 0; field < 2; ++field) {
-      scalers_[static_cast<std::size_t>(field)] =
-          make_scaler(frame, field_height(frame.height, field), out, field_height(out.height, field), field);
+      scalers_[static_cast<std::size_t>(field)] = make_scaler(frame, field_height(frame.height, field), out,
+                                                              field_height(out.height, field), field, mode_);
     }
   } else {
-    scalers_[0] = make_scaler(frame, frame.height, out, out.height, -1);
+    scalers_[0] = make_scaler(frame, frame.height, out, out.height, -1, mode_);
   }
   key_ = key;
 }
@@ -120,7 +118,9 @@ void RgbConverter::configure(const AVFrame& frame, FrameSize out, bool interlace
 void RgbConverter::convert(const AVFrame& frame, FrameSize size, int quarter_turns, std::uint8_t* out) {
   const FrameSize upright = quarter_turns % 2 == 0 ? size : FrameSize{size.width, size.height};
   const int padded_width = FFALIGN(upright.width, kBlockWidth);
-  const std::size_t stride = row_bytes(padded_width);
+  const std::size_t channels = channels_of(mode_);
+  const std::size_t row_bytes = static_cast<std::size_t>(upright.width) * channels;
+  const std::size_t stride = static_cast<std::size_t>(padded_width) * channels;
   if (quarter_turns == 0 && padded_width == upright.width) {
     scale(frame, upright, out, stride);
     return;
@@ -128,12 +128,12 @@ void RgbConverter::convert(const AVFrame& frame, FrameSize size, int quarter_tur
   scratch_.resize(stride * static_cast<std::size_t>(upright.height) + AV_INPUT_BUFFER_PADDING_SIZE);
   scale(frame, upright, scratch_.data(), stride);
   if (quarter_turns != 0) {
-    rotate(scratch_.data(), stride, size, quarter_turns, out);
+    rotate(scratch_.data(), stride, size, quarter_turns, channels, out);
     return;
   }
   for (int y = 0; y < upright.height; ++y) {
-    std::memcpy(out + static_cast<std::size_t>(y) * row_bytes(upright.width),
-                scratch_.data() + static_cast<std::size_t>(y) * stride, row_bytes(upright.width));
+    std::memcpy(out + static_cast<std::size_t>(y) * row_bytes,
+                scratch_.data() + static_cast<std::size_t>(y) * stride, row_bytes);
   }
 }
 
@@ -153,7 +153,7 @@ void RgbConverter::scale(const AVFrame& frame, FrameSize size, std::uint8_t* out
     const int height = interlaced ? field_height(frame.height, field) : frame.height;
     check(sws_scale(scalers_[static_cast<std::size_t>(field)].get(), planes.data(), strides.data(), 0, height,
                     out_planes.data(), out_strides.data()),
-          "cannot convert a frame to RGB", ErrorKind::kDecode);
+          "cannot convert a frame", ErrorKind::kDecode);
   }
 }
 

@@ -17,8 +17,6 @@ namespace sparsevideo {
 
 namespace {
 
-constexpr std::size_t kChannels = 3;
-
 /// Writes the frames of one request to their places, from any thread.
 class FrameWriter {
  public:
@@ -45,8 +43,7 @@ class FrameWriter {
     }
     std::uint8_t* first = place(requests.front());
     converter.convert(frame, size, quarter_turns, first);
-    const std::size_t bytes =
-        static_cast<std::size_t>(size.height) * static_cast<std::size_t>(size.width) * kChannels;
+    const std::size_t bytes = frame_bytes(size, output_.mode);
     for (const std::size_t request : std::span(requests).subspan(1)) {
       std::memcpy(place(request), first, bytes);
     }
@@ -70,7 +67,7 @@ class FrameWriter {
       const auto frame = std::ranges::find(index_.frames(), picture, &FrameRecord::picture);
       size = {frame->height, frame->width};
     }
-    return static_cast<std::size_t>(size.height) * static_cast<std::size_t>(size.width) * kChannels;
+    return frame_bytes(size, output_.mode);
   }
 
   const StreamIndex& index_;
@@ -105,11 +102,12 @@ std::uint64_t next_id() {
 class Worker {
  public:
   Worker(ByteSource& source, const StreamIndex& index, const Anchors& anchors, const FrameWriter& writer,
-         DecodeResult& result, std::mutex& mutex, const std::function<void()>& poll,
+         PixelMode mode, DecodeResult& result, std::mutex& mutex, const std::function<void()>& poll,
          const std::function<void(std::int32_t, const AVFrame&)>& on_anchor)
       : writer_(writer),
         result_(result),
         mutex_(mutex),
+        converter_(mode),
         decoder_(source, index, anchors, stats_,
                  {.on_frame = [this](std::int32_t picture,
                                      const AVFrame& frame) { writer_.write(picture, frame, converter_); },
@@ -190,6 +188,27 @@ DecodePlan Shard::plan(std::span<const std::int64_t> frames) const {
   return plan;
 }
 
+std::vector<FrameCost> Shard::explain(std::span<const std::int64_t> frames) const {
+  std::unordered_map<std::int32_t, FrameCost> costs;  // by picture
+  for (const Segment& segment : plan(frames).segments) {
+    for (const std::int32_t picture : segment.targets) {
+      costs[picture] = {0, 0, segment.start, !segment.contiguous};
+    }
+  }
+  std::vector<FrameCost> explained;
+  explained.reserve(frames.size());
+  for (const std::int64_t& frame : frames) {
+    FrameCost& cost = costs.at(index_.frames()[static_cast<std::size_t>(frame)].picture);
+    if (cost.pictures == 0) {
+      const DecodeStats alone = plan({&frame, 1}).stats;
+      cost.pictures = alone.reconstructed;
+      cost.bytes = alone.bytes_read;
+    }
+    explained.push_back(cost);
+  }
+  return explained;
+}
+
 DecodeResult Shard::decode(std::span<const std::int64_t> frames, const Output& output, int max_threads,
                            const std::function<void()>& poll) {
   check_frames(frames);
@@ -210,7 +229,7 @@ DecodeResult Shard::decode(std::span<const std::int64_t> frames, const Output& o
   std::mutex mutex;
   run_tasks(segments.size(), max_threads > 0 ? max_threads : thread_budget(), [&]() -> TaskRunner {
     const auto worker =
-        std::make_shared<Worker>(*source_, index_, anchors, writer, result, mutex, poll, on_anchor);
+        std::make_shared<Worker>(*source_, index_, anchors, writer, output.mode, result, mutex, poll, on_anchor);
     return [worker, &segments](std::size_t task) { worker->decode(segments[task]); };
   });
   std::ranges::sort(result.failures, {}, &FrameFailure::request);

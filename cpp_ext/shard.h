@@ -49,6 +49,15 @@ struct Output {
   std::span<const std::int64_t> offsets;  // of each requested frame, in bytes
   FrameSize size;                         // {0, 0}: each frame's own
   bool apply_rotation = false;
+  PixelMode mode = PixelMode::kRgb;
+};
+
+/// What one frame would take, and how it would be decoded.
+struct FrameCost {
+  std::int64_t pictures;  // reconstructed for this frame alone
+  std::int64_t bytes;     // of these pictures
+  std::int32_t segment;   // first picture of the segment that serves it together with the others
+  bool sparse;            // pictures that it does not need are left out
 };
 
 /// One opened video file: its bytes and its index. Decodes may run on several threads at once.
@@ -65,7 +74,10 @@ class Shard {
   /// Frame numbers are in [0, index().frames().size()), in any order, repeated or not.
   [[nodiscard]] DecodePlan plan(std::span<const std::int64_t> frames) const;
 
-  /// Decodes the frames to RGB. What is damaged is told as failures, and its bytes are zero. `poll`
+  /// One entry a requested frame.
+  [[nodiscard]] std::vector<FrameCost> explain(std::span<const std::int64_t> frames) const;
+
+  /// Decodes and converts the frames. What is damaged is told as failures, and its bytes are zero. `poll`
   /// is called before each picture, from any thread; what it throws ends the decode.
   DecodeResult decode(std::span<const std::int64_t> frames, const Output& output, int max_threads,
                       const std::function<void()>& poll);

@@ -7,30 +7,37 @@ from typing import TYPE_CHECKING, Any
 
 from daft_sparsevideo import errors
 from daft_sparsevideo.anchors import AnchorCacheUse, anchor_cache_use, set_anchor_cache
-from daft_sparsevideo.frames import DecodeStats, FrameBatch, VideoDecoder, VideoMetadata
+from daft_sparsevideo.frames import FrameBatch, VideoDecoder, VideoMetadata
+from daft_sparsevideo.stats import DecodeStats, ProcessStats, decode_stats, reset_decode_stats
 from daft_sparsevideo.threads import set_thread_budget, thread_budget
 
 if TYPE_CHECKING:
-    from daft_sparsevideo.expressions import decode_frames
+    from daft_sparsevideo.expressions import decode_frames, decode_windows
 
 __all__ = [
     "AnchorCacheUse",
     "DecodeStats",
     "FrameBatch",
+    "ProcessStats",
     "VideoDecoder",
     "VideoMetadata",
     "anchor_cache_use",
     "decode_frames",
+    "decode_stats",
+    "decode_windows",
     "errors",
+    "reset_decode_stats",
     "set_anchor_cache",
     "set_thread_budget",
     "thread_budget",
 ]
 
+_NEED_DAFT = ("decode_frames", "decode_windows")
+
 
 def __getattr__(name: str) -> Any:
-    if name == "decode_frames":  # imports Daft, which a VideoDecoder does without
-        from daft_sparsevideo.expressions import decode_frames
+    if name in _NEED_DAFT:  # imports Daft, which a VideoDecoder does without
+        from daft_sparsevideo import expressions
 
-        return decode_frames
+        return getattr(expressions, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

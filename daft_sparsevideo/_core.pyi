@@ -1,3 +1,4 @@
+import enum
 from typing import Annotated
 
 import numpy
@@ -142,6 +143,11 @@ class DecodeResult:
     @property
     def errors(self) -> list[tuple[int, type[daft_sparsevideo.errors.SparseVideoError], str]]: ...
 
+class PixelMode(enum.Enum):
+    RGB = 0
+
+    L = 1
+
 class Shard:
     def __init__(self, source: object, *, name: str = '') -> None: ...
 
@@ -161,7 +167,9 @@ class Shard:
 
     def plan(self, frames: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Plan: ...
 
-    def decode(self, frames: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, height: int = 0, width: int = 0, apply_rotation: bool = False, num_threads: int = 0) -> DecodeResult: ...
+    def decode(self, frames: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], *, height: int = 0, width: int = 0, mode: PixelMode = PixelMode.RGB, apply_rotation: bool = False, num_threads: int = 0) -> DecodeResult: ...
+
+    def explain(self, frames: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> tuple[Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int64], dict(shape=(None,))], Annotated[NDArray[numpy.int32], dict(shape=(None,))], Annotated[NDArray[numpy.uint8], dict(shape=(None,))]]: ...
 
 def set_thread_budget(threads: int) -> None: ...
 

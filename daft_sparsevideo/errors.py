@@ -46,3 +46,7 @@ class FrameOutOfRangeError(SparseVideoError, IndexError):
 
 class FrameDecodeError(SparseVideoError, ValueError):
     """The frame's pictures are damaged: no exact pixels can be had."""
+
+
+class WindowLengthError(SparseVideoError, ValueError):
+    """A row has another number of timestamps than its window has frames."""

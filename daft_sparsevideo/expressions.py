@@ -1,25 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`decode_frames`: rows that say which frame become a Daft image column."""
+"""`decode_frames`, `decode_windows`: rows that say which frames become a Daft column."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 import daft
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from daft import DataType, Expression, Series
 
-from daft_sparsevideo.errors import FrameOutOfRangeError, SparseVideoError
+from daft_sparsevideo.batch import Batch, Matching, OnError, Picture
 from daft_sparsevideo.frames import check_num_threads
-from daft_sparsevideo.image_column import RGB_CHANNELS, fixed_image_array, image_array
-from daft_sparsevideo.open_shards import OpenShard, ShardSource, open_shards
-from daft_sparsevideo.resolve import NO_FRAME, Match, check_match, check_tolerance
-
-OnError = Literal["raise", "null"]
+from daft_sparsevideo.image_column import (
+    Mode,
+    check_mode,
+    fixed_image_array,
+    image_array,
+    tensor_array,
+    window_array,
+)
+from daft_sparsevideo.resolve import Match, check_match, check_tolerance
 
 _LARGEST_ROW_BYTES = 2**31 - 1  # Arrow's fixed-size lists
 
@@ -29,8 +34,11 @@ def decode_frames(
     offset: Expression | float,
     timestamp: Expression | float,
     *,
+    end: Expression | float | None = None,
     height: int | None = None,
     width: int | None = None,
+    mode: Mode = "RGB",
+    as_tensor: bool = False,
     match: Match = "nearest",
     tolerance_s: float | None = None,
     on_error: OnError = "raise",
@@ -38,10 +46,10 @@ def decode_frames(
     batch_size: int = 128,
     num_threads: int | None = None,
 ) -> Expression:
-    """The frame at `offset + timestamp` seconds of each row's shard, as an image column named "frame".
+    """The frame at `offset + timestamp` seconds of each row's shard, as an image or tensor column named "frame".
 
     Rows of a batch that name the same shard are decoded together, whatever their order: a picture that several of
-    them need is reconstructed once. Rows that are null in any of the three columns give null.
+    them need is reconstructed once. Rows that are null in shard, offset or timestamp give null.
 
     Args:
         shard: Column of paths (or URLs), `daft.File` or `daft.VideoFile`; or one of them for all rows. A string here
@@ -49,9 +57,15 @@ def decode_frames(
         offset: Seconds where the row's episode begins in the shard; a numeric column or a number.
         timestamp: Seconds since then; a numeric column or a number. Times are matched with the stream's own
             presentation times, and float32 columns are allowed their rounding error.
+        end: Seconds in the shard where the row's episode ends (not inside it), LeRobot's `to_timestamp`; a numeric
+            column or a number. A time outside [offset, end) fails then, even if the shard has a frame there; less
+            than half a frame interval before the episode's first frame is still that frame. None (default), and
+            null in a row: only the shard's own limits hold.
         height: Pixels; with `width` it gives the column a fixed shape, and a frame of another size is resized to it
-            (bilinear). None (default) leaves every frame its own size.
+            (swscale's bilinear filter). None (default) leaves every frame its own size.
         width: Pixels; given together with `height` or not at all.
+        mode: "RGB" (default), or "L" for 8-bit grey: what PyAV makes of a frame with `format="gray"`.
+        as_tensor: Give a fixed-shape tensor column instead of images; needs `height` and `width`.
         match: "nearest" (default) takes the frame whose time is nearest, "played" the one on the screen.
         tolerance_s: Seconds by which a time may miss. None (default) is half of the frame's own interval.
         on_error: "raise" (default) ends the query with one exception that names shard, time and cause; "null" gives
@@ -62,7 +76,8 @@ def decode_frames(
         num_threads: Decoder threads for one batch; None (default) lets the process-wide budget decide.
 
     Returns:
-        Expression of type `image("RGB", height, width)`, or `image("RGB")` without a size.
+        Expression of type `image(mode, height, width)`, or `image(mode)` without a size. With `as_tensor`
+        `tensor(uint8, (height, width, 3))`; for "L" `(height, width, 1)`, the shape that Daft's own images have.
 
     Raises:
         ValueError: An option is out of its range, or only one of `height` and `width` is given.
@@ -78,147 +93,162 @@ def decode_frames(
         >>> [picture.shape for picture in decoded.to_pydict()["top"]]
         [(64, 96, 3), (64, 96, 3), (64, 96, 3)]
     """
-    options = _Options(
-        size=_check_size(height, width),
-        match=check_match(match),
-        tolerance_s=check_tolerance(tolerance_s),
-        on_error=_check_on_error(on_error),
-        apply_rotation=bool(apply_rotation),
-        num_threads=check_num_threads(num_threads),
+    picture = _check_picture(height, width, mode, apply_rotation=apply_rotation, num_threads=num_threads)
+    frames = _check_frames(_check_matching(match, tolerance_s, on_error), picture, as_tensor=as_tensor)
+
+    @daft.func.batch(
+        return_dtype=frames.data_type, batch_size=check_batch_size(batch_size), use_process=False, max_retries=0
     )
-    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)):
-        raise TypeError(f"batch_size must be a whole number, not {type(batch_size).__name__}")
-    if batch_size < 1:
-        raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
-    return_type = DataType.image("RGB", *options.size) if options.size else DataType.image("RGB")
+    def decode_frame_batch(shard: Series, offset: Series, timestamp: Series, end: Series) -> pa.Array:
+        return frames.column(shard, offset, timestamp, end)
 
-    @daft.func.batch(return_dtype=return_type, batch_size=int(batch_size), use_process=False, max_retries=0)
-    def decode_frame_batch(shard: Series, offset: Series, timestamp: Series) -> pa.Array:
-        return decode_batch(shard, offset, timestamp, options)
-
-    columns = _shard_column(shard), _number_column(offset, "offset"), _number_column(timestamp, "timestamp")
-    expression: Expression = decode_frame_batch(*columns)
+    columns = shard_column(shard), number_column(offset, "offset"), number_column(timestamp, "timestamp")
+    expression: Expression = decode_frame_batch(*columns, end_column(end))
     return expression.alias("frame")
 
 
-@dataclass(frozen=True)
-class _Options:
-    size: tuple[int, int] | None  # height, width
-    match: Match
-    tolerance_s: float | None
-    on_error: OnError
-    apply_rotation: bool
-    num_threads: int
+def decode_windows(
+    shard: Expression | daft.File | str | os.PathLike[str],
+    offset: Expression | float,
+    timestamps: Expression | float,
+    *,
+    end: Expression | float | None,
+    deltas_s: Sequence[float] | None = None,
+    length: int | None = None,
+    height: int,
+    width: int,
+    mode: Mode = "RGB",
+    match: Match = "nearest",
+    tolerance_s: float | None = None,
+    on_error: OnError = "raise",
+    apply_rotation: bool = False,
+    batch_size: int = 32,
+    num_threads: int | None = None,
+) -> Expression:
+    """Several frames of each row's episode, as a column "window" of the tensor `frames` and the flags `is_pad`.
+
+    The times are `offset + timestamps`, each with `deltas_s` added. As in LeRobot, a time outside the episode
+    [offset, end) gives the episode's first or last frame, and its `is_pad` is true; never a frame of a neighbour.
+    All windows of a batch that name the same shard are decoded together: what they share is reconstructed once.
+    Rows that are null in any column, or hold a null in their list, give null.
+
+    Args:
+        shard: As for `decode_frames`.
+        offset: Seconds where the row's episode begins in the shard; a numeric column or a number.
+        timestamps: Seconds since then: a numeric column (or a number) with `deltas_s`, or a column of lists, all of
+            the same `length`.
+        end: Seconds in the shard where the row's episode ends (not inside it), LeRobot's `to_timestamp`; a numeric
+            column or a number. None: all that follows in the shard belongs to the episode.
+        deltas_s: Seconds added to each timestamp, one number for each frame of the window.
+        length: Frames of a window, where `timestamps` are lists. A row with another number of them fails.
+        height: Pixels; frames of another size are resized (swscale's bilinear filter).
+        width: Pixels.
+        mode: As for `decode_frames`.
+        match: As for `decode_frames`.
+        tolerance_s: As for `decode_frames`, for the times inside the episode.
+        on_error: "raise" (default) ends the query with one exception; "null" gives null in the rows of which any
+            frame fails.
+        apply_rotation: As for `decode_frames`.
+        batch_size: Most rows decoded together. The pixels of all their windows are in memory at once.
+        num_threads: As for `decode_frames`.
+
+    Returns:
+        Expression of type `struct(frames: tensor(uint8, (T, height, width, 3)), is_pad: fixed_size_list(bool, T))`;
+        the last dimension is 1 for mode "L".
+
+    Raises:
+        ValueError: An option is out of its range, or not exactly one of `deltas_s` and `length` is given.
+        TypeError: An argument is of the wrong type.
+
+    Example:
+        >>> import daft
+        >>> from daft import col
+        >>> rows = daft.from_pydict({"shard": [video_path] * 2, "timestamp": [0.0, 0.5]})
+        >>> window = decode_windows(
+        ...     col("shard"), 1.0, col("timestamp"), end=2.0, deltas_s=[-0.1, 0.0, 0.1], height=64, width=96
+        ... )
+        >>> first, second = rows.select(window).to_pydict()["window"]
+        >>> first["frames"].shape, first["is_pad"], second["is_pad"]
+        ((3, 64, 96, 3), [True, False, False], [False, False, False])
+    """
+    picture = _check_picture(height, width, mode, apply_rotation=apply_rotation, num_threads=num_threads)
+    windows = _check_windows(_check_matching(match, tolerance_s, on_error), picture, deltas_s, length)
+
+    @daft.func.batch(
+        return_dtype=windows.data_type, batch_size=check_batch_size(batch_size), use_process=False, max_retries=0
+    )
+    def decode_window_batch(shard: Series, offset: Series, timestamps: Series, end: Series) -> pa.Array:
+        return windows.column(shard, offset, timestamps, end)
+
+    columns = shard_column(shard), number_column(offset, "offset"), number_column(timestamps, "timestamps")
+    limit = end_column(np.inf if end is None else end)
+    expression: Expression = decode_window_batch(*columns, limit)
+    return expression.alias("window")
 
 
 @dataclass(frozen=True)
-class _Targets:
-    """Frames to decode from one shard: `frames[k]` goes to row `rows[k]` of the batch."""
+class _Frames:
+    """A column with one frame a row."""
 
-    opened: OpenShard
-    rows: npt.NDArray[np.int64]
-    frames: npt.NDArray[np.int64]
+    matching: Matching
+    picture: Picture
+    as_tensor: bool
 
+    @property
+    def data_type(self) -> DataType:
+        size = self.picture.size or ()
+        image = DataType.image(self.picture.mode, *size)
+        data_type: DataType = DataType.tensor(DataType.uint8(), self.shape) if self.as_tensor else image
+        return data_type
 
-def decode_batch(shard: Series, offset: Series, timestamp: Series, options: _Options) -> pa.Array:
-    """Decode one batch of rows; what the Daft function of `decode_frames` calls on every worker."""
-    batch = _Batch(shard, offset, timestamp, options)
-    targets = [found for source, rows in batch.rows_by_shard() if (found := batch.resolve(source, rows))]
-    return batch.decode(targets)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return *(self.picture.size or ()), self.picture.channels
 
-
-class _Batch:
-    def __init__(self, shard: Series, offset: Series, timestamp: Series, options: _Options) -> None:
-        self.options = options
-        self.shard = shard
-        self.offset_s, offset_valid = _numbers(offset, "offset")
-        self.timestamp_s, timestamp_valid = _numbers(timestamp, "timestamp")
-        self.valid = offset_valid & timestamp_valid  # rows that are null or failed are False
-        height, width = options.size or (0, 0)
-        self.height = np.full(len(shard), height, np.int64)
-        self.width = np.full(len(shard), width, np.int64)
-
-    def rows_by_shard(self) -> list[tuple[ShardSource, npt.NDArray[np.int64]]]:
-        """The batch's shards in the order of their first rows, with the rows of each; rows without one turn null."""
-        groups: dict[_Identity, list[int]] = {}
-        for row, identity in enumerate(_identities(self.shard)):
-            if identity is None:
-                self.valid[row] = False
-            elif self.valid[row]:
-                groups.setdefault(identity, []).append(row)
-        return [(_source(self.shard, rows[0], identity), np.array(rows, np.int64)) for identity, rows in groups.items()]
-
-    def resolve(self, source: ShardSource, rows: npt.NDArray[np.int64]) -> _Targets | None:
-        """Open a shard and find the frames and their sizes; None when no row has one."""
-        try:
-            opened = open_shards.get(source)
-        except SparseVideoError as error:
-            self.fail(rows, source.path, type(error), str(error), error)
-            return None
-        match, tolerance_s = self.options.match, self.options.tolerance_s
-        frames = opened.times.resolve(self.offset_s[rows], self.timestamp_s[rows], match=match, tolerance_s=tolerance_s)
-        missed = rows[frames == NO_FRAME]
-        if missed.size:
-            reason = opened.times.explain_miss(self.time_s(missed[0]), match=match, tolerance_s=tolerance_s)
-            self.fail(missed, opened.name, FrameOutOfRangeError, reason)
-        targets = _Targets(opened, rows[frames != NO_FRAME], frames[frames != NO_FRAME])
-        if not self.options.size:
-            shapes = opened.frame_shapes(targets.frames, apply_rotation=self.options.apply_rotation)
-            self.height[targets.rows], self.width[targets.rows] = shapes
-        return targets
-
-    def decode(self, targets: list[_Targets]) -> pa.Array:
-        """Reconstruct all targets straight into the memory of the returned column."""
-        row_bytes = self.height * self.width * RGB_CHANNELS  # of rows of no size: 0
-        offsets = np.concatenate([[0], np.cumsum(row_bytes)]).astype(np.int64)
-        data = np.empty(int(offsets[-1]), np.uint8)
-        height, width = self.options.size or (0, 0)
-        for found in targets:
-            with open_shards.use(found.opened) as shard:
-                try:
-                    result = shard.decode(
-                        found.frames,
-                        data,
-                        offsets[found.rows],
-                        height=height,
-                        width=width,
-                        apply_rotation=self.options.apply_rotation,
-                        num_threads=self.options.num_threads,
-                    )
-                except SparseVideoError as error:
-                    self.fail(found.rows, found.opened.name, type(error), str(error), error)
-                    continue
-            for position, kind, cause in result.errors:
-                self.fail(found.rows[position : position + 1], found.opened.name, kind, cause)
-        for row in np.flatnonzero(~self.valid):
-            data[offsets[row] : offsets[row + 1]] = 0
-        if self.options.size:
-            return fixed_image_array(data, self.valid, height * width * RGB_CHANNELS)
-        return image_array(data, self.valid, offsets, self.height.astype(np.uint32), self.width.astype(np.uint32))
-
-    def time_s(self, row: np.int64) -> float:
-        """Seconds in the shard that a row asks for."""
-        return float(self.offset_s[row]) + float(self.timestamp_s[row])
-
-    def fail(
-        self,
-        rows: npt.NDArray[np.int64],
-        shard: str,
-        kind: type[SparseVideoError],
-        reason: str,
-        cause: SparseVideoError | None = None,
-    ) -> None:
-        """Turn rows null, or raise for the first of them."""
-        self.valid[rows] = False
-        if self.options.on_error == "raise":
-            time_s = self.time_s(rows[0])
-            asked = f"offset {self.offset_s[rows[0]]} + timestamp {self.timestamp_s[rows[0]]}"
-            reason = reason.removeprefix(f"{shard}: ")
-            message = f"no frame at {time_s:.6f} s ({asked}) of {shard}: {reason}"
-            raise kind(message, shard=shard, time_s=time_s) from cause
+    def column(self, shard: Series, offset: Series, timestamp: Series, end: Series) -> pa.Array:
+        """Decode one batch of rows; what the Daft function calls on every worker."""
+        batch = Batch(shard, offset, timestamp, end, self.matching)
+        pixels = batch.decode(batch.resolve(), self.picture)
+        if self.picture.size is None:
+            sizes = pixels.height.astype(np.uint32), pixels.width.astype(np.uint32)
+            return image_array(pixels.data, batch.valid, pixels.offsets, *sizes, mode=self.picture.mode)
+        if self.as_tensor:
+            return tensor_array(pixels.data, batch.valid, self.shape)
+        return fixed_image_array(pixels.data, batch.valid, int(np.prod(self.shape)))
 
 
-def _shard_column(shard: Expression | daft.File | str | os.PathLike[str]) -> Expression:
+@dataclass(frozen=True)
+class _Windows:
+    """A column with several frames a row."""
+
+    matching: Matching
+    picture: Picture
+    deltas_s: tuple[float, ...] | None  # None: the timestamps are lists
+    length: int
+
+    @property
+    def data_type(self) -> DataType:
+        is_pad = DataType.fixed_size_list(DataType.bool(), self.length)
+        frames = DataType.tensor(DataType.uint8(), self.shape)
+        data_type: DataType = DataType.struct({"frames": frames, "is_pad": is_pad})
+        return data_type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.length, *(self.picture.size or ()), self.picture.channels
+
+    def column(self, shard: Series, offset: Series, timestamps: Series, end: Series) -> pa.Array:
+        """Decode one batch of rows; what the Daft function calls on every worker."""
+        if self.deltas_s is None:
+            batch = Batch(shard, offset, timestamps, end, self.matching, steps=self.length, padded=True)
+        else:
+            batch = Batch(shard, offset, timestamps, end, self.matching, delta_s=self.deltas_s, padded=True)
+        pixels = batch.decode(batch.resolve(), self.picture)
+        return window_array(pixels.data, batch.valid, self.shape, batch.is_pad)
+
+
+def shard_column(shard: Expression | daft.File | str | os.PathLike[str]) -> Expression:
+    """The column that names shards."""
     if isinstance(shard, Expression):
         return shard
     if isinstance(shard, (str, os.PathLike)):
@@ -228,7 +258,8 @@ def _shard_column(shard: Expression | daft.File | str | os.PathLike[str]) -> Exp
     raise TypeError(f"shard must be a column, a path or a daft.File, not {type(shard).__name__}")
 
 
-def _number_column(seconds: Expression | float, role: str) -> Expression:
+def number_column(seconds: Expression | float, role: str) -> Expression:
+    """The column of what an argument calls seconds."""
     if isinstance(seconds, Expression):
         return seconds
     if isinstance(seconds, (int, float, np.integer, np.floating)) and not isinstance(seconds, bool):
@@ -237,61 +268,71 @@ def _number_column(seconds: Expression | float, role: str) -> Expression:
     raise TypeError(f"{role} must be a column or a number of seconds, not {type(seconds).__name__}{hint}")
 
 
-def _numbers(column: Series, role: str) -> tuple[npt.NDArray[np.number], npt.NDArray[np.bool_]]:
-    """The numbers of a column in their own precision, and which of them are not null."""
-    kind = column.datatype()
-    if kind.is_null():
-        return np.zeros(len(column)), np.zeros(len(column), np.bool_)
-    if kind.is_decimal128():
-        column = column.cast(DataType.float64())
-    elif not kind.is_numeric():
-        raise TypeError(f"{role} must be numeric seconds, but column {column.name()!r} is {kind}")
-    array = column.to_arrow()
-    valid = np.asarray(array.is_valid())
-    return array.fill_null(0).to_numpy(zero_copy_only=False), valid
+def end_column(end: Expression | float | None) -> Expression:
+    """The column of the episodes' ends; null where there is none."""
+    return daft.lit(None) if end is None else number_column(end, "end")
 
 
-_Identity = str | tuple[str, int | None, int | None, bytes | None]
-"""What tells a shard from others: a path, or url, position, size and IOConfig of a `daft.File`."""
+def check_batch_size(batch_size: int) -> int:
+    """Return `batch_size`; raise TypeError or ValueError for what is no number of rows."""
+    return _check_count("batch_size", batch_size, "")
 
 
-def _identities(column: Series) -> list[_Identity | None]:
-    """Each row's shard; None for null."""
-    kind = column.datatype()
-    if kind.is_null():
-        return [None] * len(column)
-    if kind.is_string():
-        return list(column.to_arrow().to_pylist())
-    if kind.is_file():
-        files = column.to_arrow().storage
-        fields = ("url", "position", "size", "io_config")
-        rows = zip(*(files.field(name).to_pylist() for name in fields), strict=True)
-        return [row if row[0] is not None else None for row in rows]
-    raise TypeError(f"shard must be paths or files, but column {column.name()!r} is {kind}")
+def _check_count(name: str, count: object, unit: str) -> int:
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number{unit and f' of {unit}s'}, not {type(count).__name__}")
+    if count < 1:
+        raise ValueError(f"{name} is {count}; it must be at least 1{unit and f' {unit}'}")
+    return int(count)
 
 
-def _source(column: Series, row: int, identity: _Identity) -> ShardSource:
-    if isinstance(identity, str):
-        return ShardSource.of_path(identity)
-    return ShardSource.of_file(column.slice(row, row + 1).to_pylist()[0], io_config=identity[3])
-
-
-def _check_size(height: int | None, width: int | None) -> tuple[int, int] | None:
-    if height is None and width is None:
-        return None
-    if height is None or width is None:
+def _check_picture(
+    height: int | None, width: int | None, mode: object, *, apply_rotation: bool, num_threads: int | None
+) -> Picture:
+    size = None
+    if height is not None and width is not None:
+        size = _check_count("height", height, "pixel"), _check_count("width", width, "pixel")
+    elif height is not None or width is not None:
         raise ValueError(f"height={height} and width={width}: give both, or neither")
-    for name, pixels in (("height", height), ("width", width)):
-        if isinstance(pixels, bool) or not isinstance(pixels, (int, np.integer)):
-            raise TypeError(f"{name} must be a whole number of pixels, not {type(pixels).__name__}")
-        if pixels < 1:
-            raise ValueError(f"{name} is {pixels}; it must be at least 1 pixel")
-    if int(height) * int(width) * RGB_CHANNELS > _LARGEST_ROW_BYTES:
-        raise ValueError(f"height={height} and width={width}: a row of a column holds at most 2 GiB")
-    return int(height), int(width)
+    return Picture(size, check_mode(mode), bool(apply_rotation), check_num_threads(num_threads))
 
 
-def _check_on_error(on_error: object) -> OnError:
+def _check_matching(match: object, tolerance_s: object, on_error: object) -> Matching:
     if on_error not in get_args(OnError):
         raise ValueError(f"on_error is {on_error!r}; choose one of {', '.join(map(repr, get_args(OnError)))}")
-    return cast(OnError, on_error)
+    return Matching(check_match(match), check_tolerance(tolerance_s), cast(OnError, on_error))
+
+
+def _check_frames(matching: Matching, picture: Picture, *, as_tensor: bool) -> _Frames:
+    frames = _Frames(matching, picture, bool(as_tensor))
+    if picture.size is None:
+        if as_tensor:
+            raise ValueError("as_tensor=True needs height and width: all rows of a tensor column have one shape")
+    else:
+        _check_row_bytes(frames.shape)
+    return frames
+
+
+def _check_windows(
+    matching: Matching, picture: Picture, deltas_s: Sequence[float] | None, length: int | None
+) -> _Windows:
+    if (deltas_s is None) == (length is None):
+        raise ValueError("give deltas_s with one timestamp a row, or length with lists of timestamps")
+    if picture.size is None:
+        raise ValueError("decode_windows needs height and width: all windows of a column have one shape")
+    if deltas_s is None:
+        windows = _Windows(matching, picture, None, _check_count("length", length, "frame"))
+    else:
+        deltas = np.asarray(deltas_s)
+        if deltas.ndim != 1 or deltas.size == 0 or deltas.dtype.kind not in "fiu":
+            raise TypeError(f"deltas_s must be a list of numbers of seconds, not {deltas_s!r}")
+        if not np.isfinite(deltas).all():
+            raise ValueError(f"deltas_s must be finite, not {deltas_s!r}")
+        windows = _Windows(matching, picture, tuple(deltas.astype(np.float64).tolist()), deltas.size)
+    _check_row_bytes(windows.shape)
+    return windows
+
+
+def _check_row_bytes(shape: tuple[int, ...]) -> None:
+    if math.prod(shape) > _LARGEST_ROW_BYTES:
+        raise ValueError(f"a row of {' x '.join(map(str, shape))} bytes: a row of a column holds at most 2 GiB")

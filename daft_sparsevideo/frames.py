@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -13,45 +13,10 @@ from typing import BinaryIO, Self
 import numpy as np
 import numpy.typing as npt
 
-from daft_sparsevideo import _core
 from daft_sparsevideo.errors import FrameOutOfRangeError, ShardFormatError
 from daft_sparsevideo.open_shards import OpenShard, ShardSource, open_shards
 from daft_sparsevideo.resolve import NO_FRAME, Match, check_match, check_tolerance
-
-
-@dataclass(frozen=True)
-class DecodeStats:
-    """What a request took, or would take.
-
-    Attributes:
-        requested: Frames asked for.
-        unique: Different frames among them.
-        reconstructed: Pictures whose pixels were decoded: the frames, and what they are predicted from.
-        state_only: Pictures of which only the header was parsed.
-        dropped: Pictures between those that the decoder never saw.
-        restored: Pictures taken from the anchor cache, see `set_anchor_cache`.
-        segments: Runs of pictures, each decoded from a start of its own.
-        bytes_read: Bytes of pictures read.
-        fallbacks: Times a complaint of the decoder sent a segment to a fuller decode.
-
-    >>> DecodeStats(requested=20, unique=16, reconstructed=40).decode_amplification
-    2.5
-    """
-
-    requested: int = 0
-    unique: int = 0
-    reconstructed: int = 0
-    state_only: int = 0
-    dropped: int = 0
-    restored: int = 0
-    segments: int = 0
-    bytes_read: int = 0
-    fallbacks: int = 0
-
-    @property
-    def decode_amplification(self) -> float:
-        """Pictures decoded for each different frame; 0 when none was asked for."""
-        return self.reconstructed / self.unique if self.unique else 0.0
+from daft_sparsevideo.stats import DecodeStats, count_decode
 
 
 @dataclass(frozen=True)
@@ -258,7 +223,7 @@ class VideoDecoder:
         """
         frames = self._frames_at(indices)
         with open_shards.use(self._opened) as shard:
-            return _stats(shard.plan(frames).stats)
+            return DecodeStats.of(shard.plan(frames).stats)
 
     def close(self) -> None:
         """Give the file descriptor back; a later call takes it again."""
@@ -298,12 +263,13 @@ class VideoDecoder:
                 apply_rotation=self._apply_rotation,
                 num_threads=self._num_threads,
             )
+        stats = count_decode(result.stats)
         pts_s, duration_s = self._opened.pts_s[frames], self._opened.duration_s[frames]
         for position, kind, cause in result.errors:
             time_s = float(pts_s[position])
             where = f"frame {frames[position]} at {time_s:.6f} s of {self._opened.name}"
             raise kind(f"{where}: {cause}", shard=self._opened.name, time_s=time_s)
-        return FrameBatch(data, pts_s, duration_s, _stats(result.stats))
+        return FrameBatch(data, pts_s, duration_s, stats)
 
     def _one_shape(self, frames: npt.NDArray[np.int64]) -> tuple[int, int]:
         of_which = frames if frames.size else np.zeros(1, np.int64)
@@ -328,7 +294,3 @@ def check_num_threads(num_threads: int | None) -> int:
     if num_threads < 1:
         raise ValueError(f"num_threads is {num_threads}; it must be at least 1, or None")
     return int(num_threads)
-
-
-def _stats(stats: _core.DecodeStats) -> DecodeStats:
-    return DecodeStats(**{field.name: getattr(stats, field.name) for field in fields(DecodeStats)})

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from daft_sparsevideo import _core
 from daft_sparsevideo.errors import ShardNotFoundError, ShardReadError, SparseVideoError
 from daft_sparsevideo.resolve import FrameTimes, seconds
+from daft_sparsevideo.stats import count_opened_shard
 
 if TYPE_CHECKING:
     import daft
@@ -109,6 +110,7 @@ class OpenShard:
     def of(cls, source: str | bytes | BinaryIO, *, name: str, version: _Version = None) -> OpenShard:
         """Open and index a shard; `name` is how messages call it."""
         shard = _core.Shard(source, name=name)
+        count_opened_shard()
         index = shard.index
         pts, duration, time_base = index.frame_pts, index.frame_duration, index.time_base
         return cls(

@@ -21,7 +21,8 @@ import pytest
 from daft import col
 
 from coded_facts import reference_packets
-from daft_sparsevideo import VideoDecoder, _core, decode_frames, expressions
+from daft_sparsevideo import VideoDecoder, _core, decode_frames
+from daft_sparsevideo import batch as batch_of_rows
 from encoding import encode
 from oracle import assert_same_picture, decode_all
 from own_process import run_alone
@@ -259,14 +260,14 @@ def rows_through_to_arrow_iter(path: str, rows: int) -> dict[str, int]:
     """
     caught_up = threading.Condition()
     decoded = consumed = 0
-    real = expressions._Batch.decode
+    real = batch_of_rows.Batch.decode
 
-    def decode(batch: expressions._Batch, targets: list[Any]) -> Any:
+    def decode(batch: batch_of_rows.Batch, *arguments: Any) -> Any:
         nonlocal decoded
         with caught_up:
             caught_up.wait_for(lambda: decoded - consumed <= 2 * 128, timeout=5)
-            decoded += len(batch.valid)
-        return real(batch, targets)
+            decoded += len(batch)
+        return real(batch, *arguments)
 
     frames = len(VideoDecoder(path))
     times = (np.arange(rows) % frames / 30).tolist()
@@ -275,7 +276,7 @@ def rows_through_to_arrow_iter(path: str, rows: int) -> dict[str, int]:
     )
     before = most_resident_mib()
     light = 0
-    with mock.patch.object(expressions._Batch, "decode", decode):
+    with mock.patch.object(batch_of_rows.Batch, "decode", decode):
         for batch in query.to_arrow_iter():
             pixels: npt.NDArray[np.uint8] = batch.column("frame").storage.values.to_numpy(zero_copy_only=True)
             light += int(pixels[:: 1 << 20].sum())

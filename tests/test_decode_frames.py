@@ -18,7 +18,7 @@ import pytest
 from daft import DataType, col, lit
 from daft.functions import file, video_file
 
-from daft_sparsevideo import VideoDecoder, _core, decode_frames, errors, expressions
+from daft_sparsevideo import VideoDecoder, _core, decode_frames, errors
 from daft_sparsevideo.open_shards import open_shards
 from oracle import decode_sequentially
 from small_clip import Clip, make_clip, make_clip_of_two_sizes, rotate
@@ -333,14 +333,12 @@ def test_pixels_are_decoded_into_the_column_itself(clips: list[Clip], monkeypatc
             return self._shard.decode(frames, out, offsets, **options)
 
     monkeypatch.setattr(_core, "Shard", Watched)
-    for size in (None, (64, 96)):
-        options = expressions._Options(size, "nearest", None, "raise", apply_rotation=False, num_threads=0)
-        columns = [
-            daft.Series.from_pylist(values) for values in ([clips[0].name] * 4, [0.0] * 4, [0.0, 0.1, None, 0.3])
-        ]
-        array = expressions.decode_batch(*columns, options)
-        series = daft.Series.from_arrow(array)
-        pixels = series.to_arrow().values if size else series.to_arrow().field("data").values
+    rows = daft.from_pydict({"shard": [clips[0].name] * 4, "offset": [0.0] * 4, "timestamp": [0.0, 0.1, None, 0.3]})
+    fixed = {"height": 64, "width": 96}
+    for options in ({}, fixed, fixed | {"as_tensor": True}, fixed | {"as_tensor": True, "mode": "L"}):
+        image = decode_frames(col("shard"), col("offset"), col("timestamp"), **options)
+        column = rows.select(image).to_arrow()["frame"].chunk(0)
+        pixels = column.storage.values if options else column.storage.field("data").values
         assert (pixels.buffers()[1].address, pixels.buffers()[1].size) == seen[-1]
 
 
