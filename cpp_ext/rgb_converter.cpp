@@ -69,7 +69,11 @@ ScalerPtr make_scaler(const AVFrame& frame, int height, FrameSize out, int out_h
         ErrorKind::kDecode);
   const int* coefficients = sws_getCoefficients(coefficients_of(frame.colorspace));
   const int full_range = frame.color_range == AVCOL_RANGE_JPEG ? 1 : 0;
-  sws_setColorspaceDetails(scaler.get(), coefficients, full_range, coefficients, 1, 0, kNeutral, kNeutral);
+  // Grey has the matrix of an untagged frame and the full range, whatever it is made from.
+  const int* out_coefficients = mode == PixelMode::kRgb ? coefficients : sws_getCoefficients(SWS_CS_DEFAULT);
+  check(sws_setColorspaceDetails(scaler.get(), coefficients, full_range, out_coefficients, 1, 0, kNeutral,
+                                 kNeutral),
+        "cannot convert these colours", ErrorKind::kDecode);
   return scaler;
 }
 

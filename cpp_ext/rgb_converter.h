@@ -32,7 +32,9 @@ constexpr std::size_t frame_bytes(FrameSize size, PixelMode mode) {
 /// interlaced frames apart. Keeps its contexts; use one converter a thread.
 class RgbConverter {
  public:
-  explicit RgbConverter(PixelMode mode = PixelMode::kRgb) : mode_(mode) {}
+  explicit RgbConverter(PixelMode mode) : mode_(mode) {}
+
+  [[nodiscard]] PixelMode mode() const { return mode_; }
 
   /// Writes frame_bytes(size, mode) bytes to `out`. `quarter_turns` clockwise are applied last, and
   /// `size` is the size after them.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from daft_sparsevideo import errors
@@ -12,7 +13,9 @@ from daft_sparsevideo.stats import DecodeStats, ProcessStats, decode_stats, rese
 from daft_sparsevideo.threads import set_thread_budget, thread_budget
 
 if TYPE_CHECKING:
+    from daft_sparsevideo.explain import explain_decode
     from daft_sparsevideo.expressions import decode_frames, decode_windows
+    from daft_sparsevideo.sql import register_sql
 
 __all__ = [
     "AnchorCacheUse",
@@ -26,18 +29,23 @@ __all__ = [
     "decode_stats",
     "decode_windows",
     "errors",
+    "explain_decode",
+    "register_sql",
     "reset_decode_stats",
     "set_anchor_cache",
     "set_thread_budget",
     "thread_budget",
 ]
 
-_NEED_DAFT = ("decode_frames", "decode_windows")
+_IN_MODULE = {  # what imports Daft, which a VideoDecoder does without
+    "decode_frames": "expressions",
+    "decode_windows": "expressions",
+    "explain_decode": "explain",
+    "register_sql": "sql",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NEED_DAFT:  # imports Daft, which a VideoDecoder does without
-        from daft_sparsevideo import expressions
-
-        return getattr(expressions, name)
+    if name in _IN_MODULE:
+        return getattr(import_module(f"daft_sparsevideo.{_IN_MODULE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

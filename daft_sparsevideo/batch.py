@@ -131,7 +131,9 @@ class Batch:
         except MemoryError as error:
             size = f"{picture.size[0]}x{picture.size[1]}" if picture.size else "their own"
             frames = f"{len(self)} rows of {self.steps} frame{'s' * (self.steps > 1)} of size {size}"
-            raise MemoryError(f"{frames}, {picture.channels} bytes a pixel, do not fit: lower batch_size") from error
+            raise MemoryError(
+                f"{frames}, {picture.channels} bytes a pixel, do not fit into memory: lower batch_size"
+            ) from error
 
     def fail(
         self,
@@ -292,14 +294,8 @@ def _numbers(column: Series, role: str) -> tuple[Seconds, _Valid]:
 def _lists(column: Series, role: str, length: int) -> tuple[Seconds, _Valid, npt.NDArray[np.int64]]:
     """The numbers of a column's lists, [N, length], which lists are not null and hold no null, and their lengths."""
     kind, count = column.datatype(), len(column)
-    if kind.is_null():
-        return np.zeros((count, length)), np.zeros(count, np.bool_), np.full(count, length)
-    if not (kind.is_list() or kind.is_fixed_size_list()) or not (
-        kind.dtype.is_numeric() or kind.dtype.is_decimal128() or kind.dtype.is_null()
-    ):
+    if not (kind.is_list() or kind.is_fixed_size_list()) or not kind.dtype.is_numeric():
         raise TypeError(f"{role} must be lists of numeric seconds, but column {column.name()!r} is {kind}")
-    if not kind.dtype.is_numeric():
-        column = column.cast(DataType.list(DataType.float64()))
     array = column.to_arrow()
     lengths = np.asarray(pc.fill_null(pc.list_value_length(array), length)).astype(np.int64)
     whole = np.asarray(array.is_valid()) & (lengths == length)

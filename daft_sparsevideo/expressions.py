@@ -4,33 +4,33 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast, get_args
 
 import daft
 import numpy as np
 import pyarrow as pa
 from daft import DataType, Expression, Series
 
-from daft_sparsevideo.batch import Batch, Matching, OnError, Picture
-from daft_sparsevideo.frames import check_num_threads
-from daft_sparsevideo.image_column import (
-    Mode,
-    check_mode,
-    fixed_image_array,
-    image_array,
-    tensor_array,
-    window_array,
+from daft_sparsevideo.arguments import (
+    ShardArgument,
+    check_batch_size,
+    check_count,
+    check_matching,
+    check_picture,
+    number_columns,
+    shard_column,
+    with_types_checked,
 )
-from daft_sparsevideo.resolve import Match, check_match, check_tolerance
+from daft_sparsevideo.batch import Batch, Matching, OnError, Picture
+from daft_sparsevideo.image_column import Mode, fixed_image_array, image_array, tensor_array, window_array
+from daft_sparsevideo.resolve import Match
 
 _LARGEST_ROW_BYTES = 2**31 - 1  # Arrow's fixed-size lists
 
 
 def decode_frames(
-    shard: Expression | daft.File | str | os.PathLike[str],
+    shard: ShardArgument,
     offset: Expression | float,
     timestamp: Expression | float,
     *,
@@ -93,8 +93,8 @@ def decode_frames(
         >>> [picture.shape for picture in decoded.to_pydict()["top"]]
         [(64, 96, 3), (64, 96, 3), (64, 96, 3)]
     """
-    picture = _check_picture(height, width, mode, apply_rotation=apply_rotation, num_threads=num_threads)
-    frames = _check_frames(_check_matching(match, tolerance_s, on_error), picture, as_tensor=as_tensor)
+    picture = check_picture(height, width, mode, apply_rotation=apply_rotation, num_threads=num_threads)
+    frames = _check_frames(check_matching(match, tolerance_s, on_error), picture, as_tensor=as_tensor)
 
     @daft.func.batch(
         return_dtype=frames.data_type, batch_size=check_batch_size(batch_size), use_process=False, max_retries=0
@@ -102,13 +102,13 @@ def decode_frames(
     def decode_frame_batch(shard: Series, offset: Series, timestamp: Series, end: Series) -> pa.Array:
         return frames.column(shard, offset, timestamp, end)
 
-    columns = shard_column(shard), number_column(offset, "offset"), number_column(timestamp, "timestamp")
-    expression: Expression = decode_frame_batch(*columns, end_column(end))
-    return expression.alias("frame")
+    numbers = number_columns(offset=offset, timestamp=timestamp, end=end)
+    frame: Expression = decode_frame_batch(shard_column(shard), *numbers.values())
+    return with_types_checked(frame, numbers=numbers).alias("frame")
 
 
 def decode_windows(
-    shard: Expression | daft.File | str | os.PathLike[str],
+    shard: ShardArgument,
     offset: Expression | float,
     timestamps: Expression | float,
     *,
@@ -171,8 +171,8 @@ def decode_windows(
         >>> first["frames"].shape, first["is_pad"], second["is_pad"]
         ((3, 64, 96, 3), [True, False, False], [False, False, False])
     """
-    picture = _check_picture(height, width, mode, apply_rotation=apply_rotation, num_threads=num_threads)
-    windows = _check_windows(_check_matching(match, tolerance_s, on_error), picture, deltas_s, length)
+    picture = check_picture(height, width, mode, apply_rotation=apply_rotation, num_threads=num_threads)
+    windows = _check_windows(check_matching(match, tolerance_s, on_error), picture, deltas_s, length)
 
     @daft.func.batch(
         return_dtype=windows.data_type, batch_size=check_batch_size(batch_size), use_process=False, max_retries=0
@@ -180,10 +180,12 @@ def decode_windows(
     def decode_window_batch(shard: Series, offset: Series, timestamps: Series, end: Series) -> pa.Array:
         return windows.column(shard, offset, timestamps, end)
 
-    columns = shard_column(shard), number_column(offset, "offset"), number_column(timestamps, "timestamps")
-    limit = end_column(np.inf if end is None else end)
-    expression: Expression = decode_window_batch(*columns, limit)
-    return expression.alias("window")
+    if windows.deltas_s is None and not isinstance(timestamps, Expression):
+        raise TypeError(f"timestamps must be a column of lists, not {type(timestamps).__name__}")
+    columns = number_columns(offset=offset, timestamps=timestamps, end=np.inf if end is None else end)
+    window: Expression = decode_window_batch(shard_column(shard), *columns.values())
+    lists = {"timestamps": columns.pop("timestamps")} if windows.deltas_s is None else {}
+    return with_types_checked(window, numbers=columns, lists=lists).alias("window")
 
 
 @dataclass(frozen=True)
@@ -247,62 +249,6 @@ class _Windows:
         return window_array(pixels.data, batch.valid, self.shape, batch.is_pad)
 
 
-def shard_column(shard: Expression | daft.File | str | os.PathLike[str]) -> Expression:
-    """The column that names shards."""
-    if isinstance(shard, Expression):
-        return shard
-    if isinstance(shard, (str, os.PathLike)):
-        return daft.lit(os.fspath(shard))
-    if isinstance(shard, daft.File):
-        return daft.lit(shard)
-    raise TypeError(f"shard must be a column, a path or a daft.File, not {type(shard).__name__}")
-
-
-def number_column(seconds: Expression | float, role: str) -> Expression:
-    """The column of what an argument calls seconds."""
-    if isinstance(seconds, Expression):
-        return seconds
-    if isinstance(seconds, (int, float, np.integer, np.floating)) and not isinstance(seconds, bool):
-        return daft.lit(float(seconds))
-    hint = f"; for a column write daft.col({seconds!r})" if isinstance(seconds, str) else ""
-    raise TypeError(f"{role} must be a column or a number of seconds, not {type(seconds).__name__}{hint}")
-
-
-def end_column(end: Expression | float | None) -> Expression:
-    """The column of the episodes' ends; null where there is none."""
-    return daft.lit(None) if end is None else number_column(end, "end")
-
-
-def check_batch_size(batch_size: int) -> int:
-    """Return `batch_size`; raise TypeError or ValueError for what is no number of rows."""
-    return _check_count("batch_size", batch_size, "")
-
-
-def _check_count(name: str, count: object, unit: str) -> int:
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
-        raise TypeError(f"{name} must be a whole number{unit and f' of {unit}s'}, not {type(count).__name__}")
-    if count < 1:
-        raise ValueError(f"{name} is {count}; it must be at least 1{unit and f' {unit}'}")
-    return int(count)
-
-
-def _check_picture(
-    height: int | None, width: int | None, mode: object, *, apply_rotation: bool, num_threads: int | None
-) -> Picture:
-    size = None
-    if height is not None and width is not None:
-        size = _check_count("height", height, "pixel"), _check_count("width", width, "pixel")
-    elif height is not None or width is not None:
-        raise ValueError(f"height={height} and width={width}: give both, or neither")
-    return Picture(size, check_mode(mode), bool(apply_rotation), check_num_threads(num_threads))
-
-
-def _check_matching(match: object, tolerance_s: object, on_error: object) -> Matching:
-    if on_error not in get_args(OnError):
-        raise ValueError(f"on_error is {on_error!r}; choose one of {', '.join(map(repr, get_args(OnError)))}")
-    return Matching(check_match(match), check_tolerance(tolerance_s), cast(OnError, on_error))
-
-
 def _check_frames(matching: Matching, picture: Picture, *, as_tensor: bool) -> _Frames:
     frames = _Frames(matching, picture, bool(as_tensor))
     if picture.size is None:
@@ -321,7 +267,7 @@ def _check_windows(
     if picture.size is None:
         raise ValueError("decode_windows needs height and width: all windows of a column have one shape")
     if deltas_s is None:
-        windows = _Windows(matching, picture, None, _check_count("length", length, "frame"))
+        windows = _Windows(matching, picture, None, check_count("length", length, "frame"))
     else:
         deltas = np.asarray(deltas_s)
         if deltas.ndim != 1 or deltas.size == 0 or deltas.dtype.kind not in "fiu":
