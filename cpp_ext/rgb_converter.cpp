@@ -67,12 +67,13 @@ ScalerPtr make_scaler(const AVFrame& frame, int height, FrameSize out, int out_h
   }
   check(sws_init_context(scaler.get(), nullptr, nullptr), "cannot convert this pixel format",
         ErrorKind::kDecode);
-  const int* coefficients = sws_getCoefficients(coefficients_of(frame.colorspace));
-  const int full_range = frame.color_range == AVCOL_RANGE_JPEG ? 1 : 0;
-  // Grey has the matrix of an untagged frame and the full range, whatever it is made from.
-  const int* out_coefficients = mode == PixelMode::kRgb ? coefficients : sws_getCoefficients(SWS_CS_DEFAULT);
-  check(sws_setColorspaceDetails(scaler.get(), coefficients, full_range, out_coefficients, 1, 0, kNeutral,
-                                 kNeutral),
+  // Grey, on either side, has the full range and the matrix of an untagged frame, whatever it says.
+  const int* untagged = sws_getCoefficients(SWS_CS_DEFAULT);
+  const bool from_grey = descriptor->nb_components == 1;
+  const int* from = from_grey ? untagged : sws_getCoefficients(coefficients_of(frame.colorspace));
+  const int* to = mode == PixelMode::kGrey ? untagged : from;
+  const int full_range = from_grey || frame.color_range == AVCOL_RANGE_JPEG ? 1 : 0;
+  check(sws_setColorspaceDetails(scaler.get(), from, full_range, to, 1, 0, kNeutral, kNeutral),
         "cannot convert these colours", ErrorKind::kDecode);
   return scaler;
 }

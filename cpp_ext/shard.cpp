@@ -228,8 +228,8 @@ DecodeResult Shard::decode(std::span<const std::int64_t> frames, const Output& o
   result.stats.segments = static_cast<std::int64_t>(segments.size());
   std::mutex mutex;
   run_tasks(segments.size(), max_threads > 0 ? max_threads : thread_budget(), [&]() -> TaskRunner {
-    const auto worker =
-        std::make_shared<Worker>(*source_, index_, anchors, writer, output.mode, result, mutex, poll, on_anchor);
+    const auto worker = std::make_shared<Worker>(*source_, index_, anchors, writer, output.mode, result,
+                                                 mutex, poll, on_anchor);
     return [worker, &segments](std::size_t task) { worker->decode(segments[task]); };
   });
   std::ranges::sort(result.failures, {}, &FrameFailure::request);

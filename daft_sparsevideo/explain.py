@@ -45,7 +45,7 @@ def explain_decode(
 ) -> Expression:
     """What `decode_frames` would do for each row, as a struct column named "explain"; nothing is decoded.
 
-    Shards are opened and indexed, as for decoding.
+    Shards are opened and indexed, as for decoding. What the anchor cache holds now is not counted.
 
     Args:
         shard: As for `decode_frames`, like all others.

@@ -7,8 +7,8 @@ from daft import DataFrame, Expression, col, lit
 from daft.functions import coalesce, decode_image, download, resize, when
 from daft.io import IOConfig
 
+from daft_sparsevideo.batch import OnError
 from daft_sparsevideo.dataset_layout import require
-from daft_sparsevideo.expressions import OnError
 
 
 def encoded_image(

@@ -14,7 +14,9 @@ import pytest
 from daft import DataType, col, lit
 
 from daft_sparsevideo import _core, decode_frames
+from encoding import encode
 from oracle import decode_sequentially
+from scenes import draw_scene
 from small_clip import Clip, make_clip, rotate
 from streams import STREAMS, stream_path
 
@@ -49,28 +51,58 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Clip:
     return make_clip(tmp_path_factory.mktemp("forms") / "top.mp4")
 
 
-def grey_of(frame: Any, size: tuple[int, int]) -> npt.NDArray[np.uint8]:
-    grey = frame.reformat(width=size[1], height=size[0], format="gray", interpolation="BILINEAR").to_ndarray()
-    picture: npt.NDArray[np.uint8] = grey.astype(np.uint8, copy=False)
+def converted(frame: Any, size: tuple[int, int], mode: str) -> npt.NDArray[np.uint8]:
+    """PyAV's own conversion."""
+    kind = {"RGB": "rgb24", "L": "gray"}[mode]
+    made = frame.reformat(width=size[1], height=size[0], format=kind, interpolation="BILINEAR").to_ndarray()
+    picture: npt.NDArray[np.uint8] = made.astype(np.uint8, copy=False)
     return picture
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_grey_equals_pyavs_grey_of_every_kind_of_stream_in_every_size(name: str) -> None:
-    path = stream_path(BY_NAME[name])
+def assert_conversions_equal_pyavs(path: Path, mode: str) -> None:
     frames = list(decode_sequentially(path))[:FRAMES]
     shard = _core.Shard(str(path))
     own = frames[0].height, frames[0].width
     for asked in (None, (own[0] // 2, own[1] // 2), (own[0] * 2, own[1] * 2), (31, 50), (48, 80), (71, 33)):
-        height, width = asked or own
-        data = np.full(FRAMES * height * width, 0xA5, np.uint8)
-        places = np.arange(FRAMES, dtype=np.int64) * height * width
-        size = {"height": height, "width": width} if asked else {}
-        result = shard.decode(np.arange(FRAMES), data, places, mode=_core.PixelMode.L, **size)
+        size = asked or own
+        wanted = np.stack([converted(frame, size, mode) for frame in frames])
+        data = np.full(wanted.size, 0xA5, np.uint8)
+        places = np.arange(FRAMES, dtype=np.int64) * (wanted.size // FRAMES)
+        options = {"height": size[0], "width": size[1]} if asked else {}
+        result = shard.decode(np.arange(FRAMES), data, places, mode=_core.PixelMode[mode], **options)
         assert not result.errors
-        for number, picture in enumerate(data.reshape(FRAMES, height, width)):
-            np.testing.assert_array_equal(picture, grey_of(frames[number], (height, width)), f"{number} {asked}")
-    np.testing.assert_array_equal(grey_of(frames[0], own), frames[0].to_ndarray(format="gray"))
+        np.testing.assert_array_equal(data.reshape(wanted.shape), wanted, f"size {asked}")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_grey_equals_pyavs_of_every_kind_of_stream_in_every_size(name: str) -> None:
+    assert_conversions_equal_pyavs(stream_path(BY_NAME[name]), "L")
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize(
+    ("codec", "pix_fmt"),
+    [
+        ("libx265", "gray"),
+        ("libx265", "gray10le"),
+        ("libx265", "yuv422p12le"),
+        ("libx265", "gbrp10le"),
+        ("libx264rgb", "rgb24"),
+        ("mjpeg", "yuvj420p"),
+        ("libvpx-vp9", "yuv420p"),
+    ],
+)
+def test_rarer_samples_equal_pyavs_in_colour_and_in_grey(tmp_path: Path, codec: str, pix_fmt: str, mode: str) -> None:
+    params = "pools=none:frame-threads=1:log-level=error" if codec == "libx265" else ""
+    path = encode(
+        tmp_path / "film.mkv", draw_scene("mixed", FRAMES, 98, 58), codec=codec, pix_fmt=pix_fmt, params=params
+    )
+    assert_conversions_equal_pyavs(path, mode)
+
+
+def test_grey_of_a_frame_is_that_of_pyavs_array(clip: Clip) -> None:
+    frame = next(decode_sequentially(clip.path))
+    np.testing.assert_array_equal(converted(frame, (64, 96), "L"), frame.to_ndarray(format="gray"))
 
 
 def column_of(clip: Clip, numbers: list[int | None], **options: Any) -> tuple[DataType, list[Any]]:
@@ -92,9 +124,9 @@ def test_columns_have_the_type_and_the_pictures_of_their_form(clip: Clip) -> Non
     numbers = [7, None, 30, 7]
     frames = list(decode_sequentially(clip.path))
     size = (40, 56)
-    colour = {i: frames[i].reformat(56, 40, format="rgb24", interpolation="BILINEAR").to_ndarray() for i in (7, 30)}
-    grey = {i: grey_of(frames[i], size)[:, :, None] for i in (7, 30)}
-    whole = {i: grey_of(frames[i], (64, 96))[:, :, None] for i in (7, 30)}
+    colour = {i: converted(frames[i], size, "RGB") for i in (7, 30)}
+    grey = {i: converted(frames[i], size, "L")[:, :, None] for i in (7, 30)}
+    whole = {i: converted(frames[i], (64, 96), "L")[:, :, None] for i in (7, 30)}
     fixed: dict[str, Any] = {"height": size[0], "width": size[1]}
     uint8 = DataType.uint8()
     forms: list[tuple[dict[str, Any], DataType, dict[int, Any]]] = [
@@ -120,7 +152,7 @@ def test_tensor_of_grey_has_the_shape_that_daft_gives_its_own_grey_images(clip: 
 
 @pytest.mark.parametrize("as_tensor", [False, True], ids=["image", "tensor"])
 def test_rotation_turns_grey_too(clip: Clip, tmp_path: Path, as_tensor: bool) -> None:  # noqa: FBT001
-    upright = grey_of(list(decode_sequentially(clip.path))[6], (64, 96))
+    upright = converted(list(decode_sequentially(clip.path))[6], (64, 96), "L")
     for degrees in (90, 180, 270):
         turned = Clip(rotate(clip, tmp_path / f"{degrees}.mp4", degrees), [], clip.fps)
         height, width = (96, 64) if degrees != 180 else (64, 96)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -244,3 +245,50 @@ def test_wrong_options_are_refused() -> None:
         check_tolerance(math.nan)
     with pytest.raises(TypeError, match="number of seconds"):
         check_tolerance("0.1")
+
+
+# ---- episodes
+
+
+def episodes_of(start_s: float, dtype: type[np.floating], lengths: list[int]) -> tuple[FrameTimes, list[Any]]:
+    """Back to back episodes at 30 fps from `start_s` on, as (first, stop, offset, end) with numbers of `dtype`."""
+    count, first_tick = sum(lengths), round(start_s * 15360)
+    pts = first_tick + np.arange(count, dtype=np.int64) * 512
+    stops = np.cumsum(lengths)
+    firsts = stops - lengths
+    bounds = [dtype(start_s + number / 30) for number in [*firsts, count]]
+    return FrameTimes.of(pts, np.full(count, 512), (1, 15360)), list(
+        zip(firsts.tolist(), stops.tolist(), bounds[:-1], bounds[1:], strict=True)
+    )
+
+
+@pytest.mark.parametrize("match", ["nearest", "played"])
+@pytest.mark.parametrize(("start_s", "dtype"), [(0.0, np.float64), (40_000.0, np.float32), (90_000.5, np.float64)])
+def test_frames_stay_in_their_episode_whatever_the_rounding(
+    start_s: float, dtype: type[np.floating], match: Any
+) -> None:
+    times, episodes = episodes_of(start_s, dtype, [9, 1, 30, 2])
+    for first, stop, offset, end in episodes:
+        numbers = np.arange(-3, stop - first + 3)
+        timestamps = (numbers / 30).astype(dtype)
+        inside = (numbers >= 0) & (numbers < stop - first)
+        offsets, ends = np.full(numbers.size, offset), np.full(numbers.size, end)
+        found = times.resolve(offsets, timestamps, end=ends, match=match)
+        np.testing.assert_array_equal(found, np.where(inside, first + numbers, -1))
+        padded, is_pad = times.resolve_padded(offsets, timestamps, end=ends, match=match)
+        np.testing.assert_array_equal(padded, np.clip(first + numbers, first, stop - 1))
+        np.testing.assert_array_equal(is_pad, ~inside)
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=5), st.data())
+def test_padded_times_are_the_clamped_nearest_frames(lengths: list[int], data: st.DataObject) -> None:
+    times, episodes = episodes_of(0.0, np.float64, lengths)
+    first, stop, offset, end = data.draw(st.sampled_from(episodes))
+    time_s = data.draw(st.floats(-2.0, 6.0))
+    frames, is_pad = times.resolve_padded(offset, np.array([time_s]), end=end)
+    shown = np.arange(first, stop)
+    nearest = shown[np.abs(shown / 30 - (offset + time_s)).argmin()]
+    assert abs(frames[0] / 30 - (offset + time_s)) == pytest.approx(abs(nearest / 30 - (offset + time_s)), abs=1e-4)
+    assert first <= frames[0] < stop
+    near_a_bound = min(abs(time_s + 0.5 / 30), abs(offset + time_s - end)) < 1e-4
+    assert near_a_bound or is_pad[0] == (time_s < -0.5 / 30 or offset + time_s >= end)
