@@ -80,7 +80,8 @@ def decode_frames(
         `tensor(uint8, (height, width, 3))`; for "L" `(height, width, 1)`, the shape that Daft's own images have.
 
     Raises:
-        ValueError: An option is out of its range, or only one of `height` and `width` is given.
+        ValueError: An option is out of its range, or only one of `height` and `width` is given. Daft raises one, in
+            `select` or `with_column`, where a column is missing or not of numbers.
         TypeError: An argument is of the wrong type.
 
     Example:
