@@ -82,10 +82,8 @@ def state_at(index: int) -> list[float]:
 def write_dataset(root: Path, plan: Plan) -> Path:
     """Write the dataset that `plan` describes into the folder `root`, and return `root`."""
     is_v3 = plan.version.startswith("v3")
-    data_path, video_path = (
-        plan.data_path or PATHS[int(plan.version[1])][0],
-        plan.video_path or PATHS[int(plan.version[1])][1],
-    )
+    own_data_path, own_video_path = PATHS[int(plan.version[1])]
+    data_path, video_path = plan.data_path or own_data_path, plan.video_path or own_video_path
     count = len(plan.lengths)
     begins = np.concatenate([[0], np.cumsum(plan.lengths)]).tolist()
     numbers = [plan.first_episode + i for i in range(count)]

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LeRobot datasets as Daft frames: what `daft.datasets.lerobot` does, with sparsely decoded cameras and time windows.
+
+A camera that is not loaded comes as three columns, of which `decode_frames` makes pictures after any filter:
+
+| column | what |
+|---|---|
+| `videos/{key}/video` | the video file (shard) that holds the row's episode |
+| `videos/{key}/from_timestamp` | seconds in the shard where the episode begins |
+| `videos/{key}/to_timestamp` | seconds in the shard where it ends; the next episode may begin there |
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import daft.datasets.lerobot as daft_lerobot
+from daft import DataFrame, DataType, Expression, col
+from daft.functions import to_list
+from daft.io import IOConfig
+
+from daft_sparsevideo.batch import OnError
+from daft_sparsevideo.dataset_layout import (
+    SHARD_COLUMNS,
+    DeltaTimestamps,
+    LeRobotDataset,
+    dataset_root,
+    require,
+    require_number,
+)
+from daft_sparsevideo.expressions import decode_frames, decode_windows
+from daft_sparsevideo.resolve import Match
+from daft_sparsevideo.row_windows import shifted_cells, stack
+from daft_sparsevideo.stored_images import decoded_image, encoded_image
+
+__all__ = ["info", "load_episode_frames", "read", "read_episodes", "read_tasks"]
+
+
+def read(
+    dataset_uri: str | os.PathLike[str],
+    io_config: IOConfig | None = None,
+    include_stats: bool = False,  # noqa: FBT001, FBT002 - positional in Daft's reader too
+    load_video_frames: bool | str | list[str] = False,  # noqa: FBT001, FBT002
+    *,
+    delta_timestamps: DeltaTimestamps | None = None,
+    height: int | None = None,
+    width: int | None = None,
+    match: Match = "nearest",
+    tolerance_s: float | None = None,
+    on_error: OnError = "raise",
+    batch_size: int | None = None,
+    num_threads: int | None = None,
+) -> DataFrame:
+    """A dataset (v2.0, v2.1 or v3) as a lazy DataFrame of one row per frame, its episode's metadata in every row.
+
+    Takes the place of `daft.datasets.lerobot.read`. A camera that is not loaded has the columns `videos/{key}/video`,
+    `videos/{key}/from_timestamp` and `videos/{key}/to_timestamp`; a loaded one has its pictures in column `{key}`
+    instead. Filters and limits put behind it are applied before anything is decoded. A row whose timestamp is not
+    inside its episode is an error of that row, never a picture of the next episode.
+
+    Args:
+        dataset_uri: Folder, URL (`s3://...`, `hf://datasets/...`) or the Hugging Face name `org/name`. A folder that
+            exists is taken first, where Daft's reader takes a relative `a/b` for a name.
+        io_config: How remote files are read.
+        include_stats: Keep the columns of per-episode statistics.
+        load_video_frames: Cameras to decode: False (default) none, True all, or their keys. Cameras whose images lie
+            in the data files are decoded too.
+        delta_timestamps: Seconds relative to the row for each key, as in LeRobot: multiples of the frame interval, in
+            any order. A camera's column then is a tensor [T, height, width, 3], that of another feature a tensor
+            [T] or [T, its length], and `{key}_is_pad` tells which moments lie outside the episode; there the
+            episode's first or last frame stands. These cameras need not be in `load_video_frames`. All but videos need
+            every row of the dataset: a filter saves them nothing.
+        height: Pixels, with `width`, of all decoded cameras. None (default) keeps a picture's own size, and takes
+            the size that info.json tells for windows. Images of the data files are resized by Daft.
+        width: Pixels; given together with `height` or not at all.
+        match: As in `decode_frames`.
+        tolerance_s: As in `decode_frames`.
+        on_error: As in `decode_frames`, also for images that cannot be decoded.
+        batch_size: Most rows decoded together. None (default) is 128, or 32 where there are windows.
+        num_threads: As in `decode_frames`.
+
+    Returns:
+        Lazy DataFrame. Pictures are `image("RGB", height, width)`, or `image("RGB")` without a size.
+
+    Raises:
+        FileNotFoundError: There is no dataset.
+        ValueError: Its version is not supported, it lacks a column that is needed, a key is not one of its cameras or
+            features, or an option is out of its range.
+        TypeError: An option or one of the dataset's columns is of the wrong type.
+
+    Example:
+        >>> from daft import col
+        >>> from daft_sparsevideo import lerobot
+        >>> frames = lerobot.read(dataset_path, load_video_frames=True, height=48, width=64)
+        >>> row = frames.where(col("frame_index") == 7).limit(1).to_pydict()
+        >>> row["observation.images.top"][0].shape
+        (48, 64, 3)
+    """
+    options: dict[str, Any] = {"match": match, "tolerance_s": tolerance_s, "on_error": on_error}
+    batch_size = batch_size if batch_size is not None else 32 if delta_timestamps else 128
+    options |= {"batch_size": batch_size, "num_threads": num_threads}
+    decode_frames("", 0.0, 0.0, height=height, width=width, **options)  # refuses wrong options, decoded or not
+    size = None if height is None or width is None else (height, width)
+    dataset = LeRobotDataset.open(dataset_uri, io_config)
+    steps = dataset.frame_steps(delta_timestamps or {})
+    asked = [*dataset.chosen_cameras(load_video_frames), *(key for key in steps if key in dataset.cameras)]
+    loaded = list(dict.fromkeys(asked))
+    loader = _Loader(dataset, size, options)
+
+    episodes = dataset.episodes(include_meta=False, include_stats=include_stats, include_video_metadata=True)
+    frames = dataset.frames()
+    for key in steps:
+        if key not in dataset.videos:
+            frames = loader.add_row_window(frames, key, steps[key])
+    rows = dataset.join(episodes, frames)
+    if loaded:
+        rows = rows.into_batches(batch_size)
+    for key in loaded:
+        load = loader.load_video if key in dataset.videos else loader.load_images
+        rows = load(rows, key, steps.get(key))
+    kept = {f"videos/{key}/{name}" for key in dataset.videos if key not in loaded for name in SHARD_COLUMNS}
+    return rows.exclude(*(name for name in rows.column_names if name.startswith("videos/") and name not in kept))
+
+
+def read_episodes(
+    dataset_uri: str | os.PathLike[str],
+    io_config: IOConfig | None = None,
+    include_meta: bool = False,  # noqa: FBT001, FBT002 - these four are positional in Daft's reader too
+    include_stats: bool = False,  # noqa: FBT001, FBT002
+    include_video_metadata: bool = False,  # noqa: FBT001, FBT002
+) -> DataFrame:
+    """The dataset's episodes as a lazy DataFrame of one row each, with the video file of every camera.
+
+    Args:
+        dataset_uri: As in `read`.
+        io_config: How remote files are read.
+        include_meta: Keep the columns `meta/...`, which tell where the episode's own metadata lie.
+        include_stats: Keep the columns of per-episode statistics.
+        include_video_metadata: Keep all of `videos/{key}/...`, of which `from_timestamp` and `to_timestamp` are what
+            `decode_frames` needs. False (default) keeps `videos/{key}/video` alone.
+
+    Returns:
+        Lazy DataFrame. What the dataset does not tell about an episode's end follows from its length.
+
+    Raises:
+        FileNotFoundError: There is no dataset.
+        ValueError: Its version is not supported, or it lacks a column that is needed.
+        TypeError: One of the columns that are needed is of the wrong type.
+
+    Example:
+        >>> from daft_sparsevideo import lerobot
+        >>> episodes = lerobot.read_episodes(dataset_path, include_video_metadata=True)
+        >>> episodes.select("length", "videos/observation.images.top/to_timestamp").to_pydict()
+        {'length': [9, 12], 'videos/observation.images.top/to_timestamp': [0.9, 2.1]}
+    """
+    return LeRobotDataset.open(dataset_uri, io_config).episodes(
+        include_meta=include_meta, include_stats=include_stats, include_video_metadata=include_video_metadata
+    )
+
+
+def load_episode_frames(
+    episodes: DataFrame, dataset_uri: str | os.PathLike[str], io_config: IOConfig | None = None
+) -> DataFrame:
+    """The frames of some episodes as a lazy DataFrame of one row each, with all columns of `episodes`.
+
+    Args:
+        episodes: What `read_episodes` gave, filtered and extended as you like; needs the column `episode_index`.
+        dataset_uri: The dataset they are of, as in `read`.
+        io_config: How remote files are read.
+
+    Returns:
+        Lazy DataFrame.
+
+    Raises:
+        FileNotFoundError: There is no dataset.
+        ValueError: Its version is not supported, or `episode_index` is missing.
+
+    Example:
+        >>> from daft import col
+        >>> from daft_sparsevideo import decode_frames, lerobot
+        >>> episodes = lerobot.read_episodes(dataset_path, include_video_metadata=True).where(col("length") > 10)
+        >>> frames = lerobot.load_episode_frames(episodes, dataset_path).where(col("frame_index") == 3)
+        >>> shard, offset, end = (
+        ...     col(f"videos/observation.images.top/{name}") for name in ("video", "from_timestamp", "to_timestamp")
+        ... )
+        >>> top = decode_frames(shard, offset, col("timestamp"), end=end)
+        >>> [picture.shape for picture in frames.select(top).to_pydict()["frame"]]
+        [(64, 96, 3)]
+    """
+    dataset = LeRobotDataset.open(dataset_uri, io_config)
+    return dataset.join(episodes, dataset.frames())
+
+
+def read_tasks(dataset_uri: str | os.PathLike[str], io_config: IOConfig | None = None) -> DataFrame:
+    """The dataset's tasks as a lazy DataFrame.
+
+    Args:
+        dataset_uri: As in `read`.
+        io_config: How remote files are read.
+
+    Returns:
+        Lazy DataFrame with `task_index`, and the task's words in `task`.
+
+    Raises:
+        FileNotFoundError: There is no list of tasks.
+
+    Example:
+        >>> from daft_sparsevideo import lerobot
+        >>> lerobot.read_tasks(dataset_path).to_pydict()
+        {'task_index': [0], 'task': ['Put the cube into the bowl.']}
+    """
+    return daft_lerobot.read_tasks(dataset_root(dataset_uri), io_config=io_config)
+
+
+def info(dataset_uri: str | os.PathLike[str], io_config: IOConfig | None = None) -> dict[str, Any]:
+    """What the dataset's `meta/info.json` says: frame rate, features, paths.
+
+    Args:
+        dataset_uri: As in `read`.
+        io_config: How remote files are read.
+
+    Returns:
+        The parsed file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It is not JSON, or of a version that is not supported.
+
+    Example:
+        >>> from daft_sparsevideo import lerobot
+        >>> about = lerobot.info(dataset_path)
+        >>> about["codebase_version"], about["fps"]
+        ('v3.0', 10)
+    """
+    return LeRobotDataset.open(dataset_uri, io_config).info
+
+
+@dataclass(frozen=True)
+class _Loader:
+    """Adds pictures and windows to the tables of a dataset."""
+
+    dataset: LeRobotDataset
+    size: tuple[int, int] | None  # height, width
+    options: dict[str, Any]  # of decode_frames and decode_windows alike
+
+    def add_row_window(self, frames: DataFrame, key: str, steps: list[int]) -> DataFrame:
+        """Put into each row what the rows around it hold: a tensor of numbers, or a list of encoded images."""
+        where = f"the data of {self.dataset.root}"
+        require(frames, key, where, "delta_timestamps asks for")
+        require_number(frames, "frame_index", where, "orders the rows of an episode")
+        if key in self.dataset.images:
+            cells, is_pad = shifted_cells(key, steps)
+            frames = frames.with_column(key, self.encoded(frames, key))
+            return frames.with_columns({key: to_list(*cells), f"{key}_is_pad": is_pad})
+        column = kind = frames.schema()[key].dtype
+        shape: tuple[int, ...] = ()
+        if kind.is_fixed_size_list() or kind.is_list():
+            kind, shape = kind.dtype, (math.prod(self.dataset.features[key]["shape"]),)
+            frames = frames.with_column(key, col(key).cast(DataType.fixed_size_list(kind, *shape)))
+        if not kind.is_numeric() and not kind.is_boolean():
+            raise ValueError(
+                f"delta_timestamps: column {key!r} of {where} is {column}; "
+                "windows are made of cameras, numbers and lists of numbers"
+            )
+        cells, is_pad = shifted_cells(key, steps)
+        return frames.with_columns({key: stack(cells, kind, shape), f"{key}_is_pad": is_pad})
+
+    def load_images(self, rows: DataFrame, key: str, steps: list[int] | None) -> DataFrame:
+        """Turn encoded images, or the lists of them that `add_row_window` made, into pictures or windows."""
+        on_error = self.options["on_error"]
+        if steps is None:
+            return rows.with_column(key, decoded_image(self.encoded(rows, key), size=self.size, on_error=on_error))
+        size = self.size or self.dataset.picture_size(key)
+        pictures = [decoded_image(col(key).get(i), size=size, on_error=on_error) for i in range(len(steps))]
+        window = stack(pictures, DataType.uint8(), (*size, 3), batch_size=self.options["batch_size"])
+        return rows.with_column(key, window)
+
+    def encoded(self, rows: DataFrame, key: str) -> Expression:
+        """The bytes of each row's stored image."""
+        root, io_config = self.dataset.root, self.dataset.io_config
+        return encoded_image(rows, key, root=root, on_error=self.options["on_error"], io_config=io_config)
+
+    def load_video(self, rows: DataFrame, key: str, steps: list[int] | None) -> DataFrame:
+        """Decode a camera's frames or windows out of its shards."""
+        shard, offset, end = (f"videos/{key}/{name}" for name in SHARD_COLUMNS)
+        moment = (col(shard), col(offset), self.timestamp(rows))
+        if steps is None:
+            height, width = self.size or (None, None)
+            shared = self.dataset.version > 2  # before that, an episode ends with its file
+            until = col(end) if shared and end in rows.column_names else None
+            return rows.with_column(key, decode_frames(*moment, end=until, height=height, width=width, **self.options))
+
+        where = f"the episodes of {self.dataset.root}"
+        require_number(rows, end, where, "ends the windows unless 'length' does")
+        height, width = self.size or self.dataset.picture_size(key)
+        deltas_s = [step / self.dataset.fps for step in steps]
+        window = decode_windows(*moment, end=col(end), deltas_s=deltas_s, height=height, width=width, **self.options)
+        both = f"{key}/window"
+        parts = {key: col(both).get("frames"), f"{key}_is_pad": col(both).get("is_pad")}
+        return rows.with_column(both, window).with_columns(parts).exclude(both)
+
+    def timestamp(self, rows: DataFrame) -> Expression:
+        """Seconds since the episode's begin; from the frame's number where the data do not tell."""
+        if "timestamp" not in rows.column_names and "frame_index" in rows.column_names:
+            return col("frame_index") / self.dataset.fps
+        require_number(rows, "timestamp", f"the data of {self.dataset.root}", "tells the time of each frame")
+        return col("timestamp")
