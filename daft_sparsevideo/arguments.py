@@ -46,17 +46,13 @@ def _number_column(seconds: Expression | float | None, role: str) -> Expression:
     raise TypeError(f"{role} must be a column or a number of seconds, not {type(seconds).__name__}{hint}")
 
 
-def with_types_checked(
-    decoded: Expression, *, numbers: dict[str, Expression], lists: dict[str, Expression] | None = None
-) -> Expression:
-    """`decoded`, but a plan with it cannot be made where a column is not of numbers, or of lists of numbers.
+def type_checks(*, numbers: dict[str, Expression], lists: dict[str, Expression] | None = None) -> Expression:
+    """A column that no plan can be made with where a column is not of numbers, or of lists of numbers.
 
-    When a plan is made, Daft checks the types in every expression but those of a Python function's arguments. So each
-    column gets a place beside what is decoded, in a function that takes numbers only and whose message begins with
-    the column's alias. It costs one pass over the numbers; what is decoded is not copied.
+    When a plan is made, Daft works out the type of a Python function's first argument, and of no other one. So this
+    goes there: every column in a function that takes numbers only, and whose message begins with the column's alias.
 
     Args:
-        decoded: The expression that decodes.
         numbers: Columns by what the arguments call them.
         lists: The same of lists.
     """
@@ -67,7 +63,7 @@ def with_types_checked(
     for role, column in (lists or {}).items():
         named = f"{role} must be lists of numeric seconds, but column {column.name()!r} is"
         checks.append(is_nan(list_max(column.alias(named)) + 0.0).alias(role))
-    checked: Expression = to_struct(decoded.alias("decoded"), *checks).get("decoded")
+    checked: Expression = to_struct(*checks)
     return checked
 
 

@@ -16,7 +16,7 @@ from daft_sparsevideo.arguments import (
     check_matching,
     number_columns,
     shard_column,
-    with_types_checked,
+    type_checks,
 )
 from daft_sparsevideo.batch import Batch, OnError
 from daft_sparsevideo.resolve import Match
@@ -83,12 +83,13 @@ def explain_decode(
         use_process=False,
         max_retries=0,
     )
-    def explain_batch(shard: Series, offset: Series, timestamp: Series, end: Series) -> pa.Array:
+    def explain_batch(_checks: Series, shard: Series, offset: Series, timestamp: Series, end: Series) -> pa.Array:
         return explain_column(Batch(shard, offset, timestamp, end, matching))
 
     numbers = number_columns(offset=offset, timestamp=timestamp, end=end)
-    explained: Expression = explain_batch(shard_column(shard), *numbers.values())
-    return with_types_checked(explained, numbers=numbers).alias("explain")
+    checks = type_checks(numbers=numbers)
+    explained: Expression = explain_batch(checks, shard_column(shard), *numbers.values())
+    return explained.alias("explain")
 
 
 def explain_column(batch: Batch) -> pa.Array:

@@ -20,7 +20,7 @@ from daft_sparsevideo.arguments import (
     check_picture,
     number_columns,
     shard_column,
-    with_types_checked,
+    type_checks,
 )
 from daft_sparsevideo.batch import Batch, Matching, OnError, Picture
 from daft_sparsevideo.image_column import Mode, fixed_image_array, image_array, tensor_array, window_array
@@ -100,12 +100,13 @@ def decode_frames(
     @daft.func.batch(
         return_dtype=frames.data_type, batch_size=check_batch_size(batch_size), use_process=False, max_retries=0
     )
-    def decode_frame_batch(shard: Series, offset: Series, timestamp: Series, end: Series) -> pa.Array:
+    def decode_frame_batch(_checks: Series, shard: Series, offset: Series, timestamp: Series, end: Series) -> pa.Array:
         return frames.column(shard, offset, timestamp, end)
 
     numbers = number_columns(offset=offset, timestamp=timestamp, end=end)
-    frame: Expression = decode_frame_batch(shard_column(shard), *numbers.values())
-    return with_types_checked(frame, numbers=numbers).alias("frame")
+    checks = type_checks(numbers=numbers)
+    frame: Expression = decode_frame_batch(checks, shard_column(shard), *numbers.values())
+    return frame.alias("frame")
 
 
 def decode_windows(
@@ -178,15 +179,21 @@ def decode_windows(
     @daft.func.batch(
         return_dtype=windows.data_type, batch_size=check_batch_size(batch_size), use_process=False, max_retries=0
     )
-    def decode_window_batch(shard: Series, offset: Series, timestamps: Series, end: Series) -> pa.Array:
+    def decode_window_batch(
+        _checks: Series, shard: Series, offset: Series, timestamps: Series, end: Series
+    ) -> pa.Array:
         return windows.column(shard, offset, timestamps, end)
 
     if windows.deltas_s is None and not isinstance(timestamps, Expression):
         raise TypeError(f"timestamps must be a column of lists, not {type(timestamps).__name__}")
     columns = number_columns(offset=offset, timestamps=timestamps, end=np.inf if end is None else end)
-    window: Expression = decode_window_batch(shard_column(shard), *columns.values())
-    lists = {"timestamps": columns.pop("timestamps")} if windows.deltas_s is None else {}
-    return with_types_checked(window, numbers=columns, lists=lists).alias("window")
+    is_list = {name: windows.deltas_s is None and name == "timestamps" for name in columns}
+    checks = type_checks(
+        numbers={name: column for name, column in columns.items() if not is_list[name]},
+        lists={name: column for name, column in columns.items() if is_list[name]},
+    )
+    window: Expression = decode_window_batch(checks, shard_column(shard), *columns.values())
+    return window.alias("window")
 
 
 @dataclass(frozen=True)
