@@ -24,6 +24,7 @@ def main() -> None:
         "daft_queries": [*options.datasets, *threads],
         "daft_overhead": [options.datasets[0], *threads],
         "anchor_cache": options.datasets,
+        "two_cores": [options.datasets[0]],
         "streaming_memory": [options.datasets[0]],
     }
     for name, arguments in runs.items():

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import daft
 from daft import col
 
+from benchmarks import targets
 from benchmarks.cpu_clock import Cost, interleaved, measured, median_cpu_ms
-from benchmarks.report import print_table, write_results
+from benchmarks.report import print_table, print_verdicts, write_results
 from benchmarks.robot_dataset import RobotDataset, read_robot_dataset
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def main() -> None:
     options = _parsed()
     daft.set_runner_native()
     figures: dict[str, Any] = {}
+    verdicts: list[targets.Verdict] = []
     for root in options.datasets:
         dataset = read_robot_dataset(root)
         frames = FirstFrames(dataset, options.threads)
@@ -140,12 +142,18 @@ def main() -> None:
                 for name, rounds in costs.items()
             ],
         )
+        verdicts += print_verdicts(
+            [
+                targets.Verdict(f"{dataset.name}, {name}", targets.DAFT_OVERHEAD, value / 1000)
+                for name, value in overhead_us.items()
+            ]
+        )
         figures[dataset.name] = {
             "frames": frames.num_frames,
             "cpu_ms": {name: round(median_cpu_ms(rounds), 1) for name, rounds in costs.items()},
             "overhead_us_per_frame": {name: round(value, 2) for name, value in overhead_us.items()},
         }
-    write_results("daft_overhead", method=METHOD, options=options, figures=figures, verdicts=[])
+    write_results("daft_overhead", method=METHOD, options=options, figures=figures, verdicts=verdicts)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
     python examples/demo.py [DATASET] [--rows 16] [--seed 0] [--output build/demo]
 
-Without DATASET a small one is drawn first. `dataset_rows` and `decode_rows` are how the package is used.
+Without DATASET a small one is drawn first. `decode_rows` is how the package is used.
 """
 
 from __future__ import annotations
@@ -19,31 +19,19 @@ import daft
 import numpy as np
 from contact_sheet import Tile, save_contact_sheet
 from daft import col
-from daft.datasets import lerobot
 from pyav_reference import Picture, Work, decode_in_order, decode_with_seeks
 from robot_dataset import write_robot_dataset
 
-from daft_sparsevideo import VideoDecoder, decode_frames
+from daft_sparsevideo import VideoDecoder, decode_frames, errors, lerobot
 
 Columns = dict[str, list[Any]]
-
-
-def dataset_rows(dataset: Path) -> daft.DataFrame:
-    """Every frame of the dataset as a row that says where its pictures are; no video is touched.
-
-    Daft joins the frames with their episodes: `videos/CAMERA/video` is the shard, `videos/CAMERA/from_timestamp` where
-    the episode begins in it, and `timestamp` the time since then.
-    """
-    root = str(dataset.resolve())  # absolute: Daft takes a relative `a/b` for the name of a hub dataset
-    episodes = lerobot.read_episodes(root, include_video_metadata=True)
-    return lerobot.load_episode_frames(episodes, root)
 
 
 def decode_rows(rows: daft.DataFrame, cameras: list[str]) -> daft.DataFrame:
     """Add an image column for each camera."""
     for camera in cameras:
-        shard, offset = col(f"videos/{camera}/video"), col(f"videos/{camera}/from_timestamp")
-        rows = rows.with_column(camera, decode_frames(shard, offset, col("timestamp")))
+        shard, offset, end = (col(f"videos/{camera}/{name}") for name in ("video", "from_timestamp", "to_timestamp"))
+        rows = rows.with_column(camera, decode_frames(shard, offset, col("timestamp"), end=end))
     return rows
 
 
@@ -51,7 +39,7 @@ def main() -> None:
     """Make or take a dataset, decode random rows, check and show them."""
     options = parse_options()
     dataset = options.dataset or drawn_dataset(options.output)
-    frames = dataset_rows(dataset)
+    frames = lerobot.read(str(dataset))  # every frame is a row that says where its pictures are
     cameras = [name.removeprefix("videos/").removesuffix("/video") for name in frames.column_names if is_shard(name)]
 
     total = frames.count_rows()
@@ -144,4 +132,7 @@ def compare(
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (errors.SparseVideoError, OSError, ValueError) as error:
+        raise SystemExit(f"demo: {error}") from None
