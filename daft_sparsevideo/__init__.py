@@ -13,6 +13,7 @@ from daft_sparsevideo.stats import DecodeStats, ProcessStats, decode_stats, rese
 from daft_sparsevideo.threads import set_thread_budget, thread_budget
 
 if TYPE_CHECKING:
+    from daft_sparsevideo import lerobot
     from daft_sparsevideo.explain import explain_decode
     from daft_sparsevideo.expressions import decode_frames, decode_windows
     from daft_sparsevideo.sql import register_sql
@@ -30,6 +31,7 @@ __all__ = [
     "decode_windows",
     "errors",
     "explain_decode",
+    "lerobot",
     "register_sql",
     "reset_decode_stats",
     "set_anchor_cache",
@@ -46,6 +48,8 @@ _IN_MODULE = {  # what imports Daft, which a VideoDecoder does without
 
 
 def __getattr__(name: str) -> Any:
+    if name == "lerobot":
+        return import_module("daft_sparsevideo.lerobot")
     if name in _IN_MODULE:
         return getattr(import_module(f"daft_sparsevideo.{_IN_MODULE[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

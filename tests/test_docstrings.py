@@ -36,7 +36,8 @@ def test_examples_of_docstrings_run(module: str, video_path: str, dataset_path: 
 
 
 def test_every_public_name_has_an_example() -> None:
-    public = [getattr(daft_sparsevideo, name) for name in daft_sparsevideo.__all__ if name != "errors"]
+    public = [getattr(daft_sparsevideo, name) for name in daft_sparsevideo.__all__ if name not in ("errors", "lerobot")]
+    public += [getattr(daft_sparsevideo.lerobot, name) for name in daft_sparsevideo.lerobot.__all__]
     public += [daft_sparsevideo.errors.SparseVideoError]
     assert [found.__name__ for found in public if ">>>" not in (found.__doc__ or "")] == []
 
