@@ -2,8 +2,12 @@
 #include "anchor_cache.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <atomic>
+#include <cstring>
+#include <iterator>
+#include <new>
 
 namespace sparsevideo {
 
@@ -20,6 +24,46 @@ std::size_t bytes_of(const AVFrame& frame) {
     bytes += buffer != nullptr ? buffer->size : 0;
   }
   return bytes;
+}
+
+// The system gets the pages back at once. The heap of whatever thread has decoded the picture would
+// keep them for long after the cache has forgotten it.
+AVBufferRef* allocate_pages(std::size_t size) {
+  void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) {
+    throw std::bad_alloc();
+  }
+  const auto give_back = [](void* bytes, std::uint8_t* data) {
+    munmap(data, reinterpret_cast<std::uintptr_t>(bytes));
+  };
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): FFmpeg hands the pointer on and never follows it
+  void* bytes = reinterpret_cast<void*>(size);
+  AVBufferRef* buffer = av_buffer_create(static_cast<std::uint8_t*>(pages), size, give_back, bytes, 0);
+  if (buffer == nullptr) {
+    munmap(pages, size);
+    throw std::bad_alloc();
+  }
+  return buffer;
+}
+
+// With memory of its own: that of a decoder's pool is only given back when all its pictures are.
+Anchor copy_of(const AVFrame& frame) {
+  const std::shared_ptr<AVFrame> copy(check_allocated(av_frame_clone(&frame)),
+                                      FreeByAddress<av_frame_free>());
+  for (std::size_t i = 0; i < std::size(copy->buf) && copy->buf[i] != nullptr; ++i) {
+    AVBufferRef* buffer = allocate_pages(copy->buf[i]->size);
+    std::memcpy(buffer->data, copy->buf[i]->data, copy->buf[i]->size);
+    for (std::uint8_t*& plane : copy->data) {
+      const std::ptrdiff_t offset = plane - copy->buf[i]->data;
+      if (plane != nullptr && offset >= 0 && static_cast<std::size_t>(offset) < copy->buf[i]->size) {
+        plane = buffer->data + offset;
+      }
+    }
+    av_buffer_unref(&copy->buf[i]);
+    copy->buf[i] = buffer;
+  }
+  copy->extended_data = copy->data;
+  return copy;
 }
 
 }  // namespace
@@ -57,7 +101,7 @@ void AnchorCache::keep(std::uint64_t shard, std::int32_t picture, const AVFrame&
   if (mark_used(key) || bytes == 0 || bytes > capacity_bytes_) {
     return;
   }
-  const Anchor anchor(check_allocated(av_frame_clone(&frame)), FreeByAddress<av_frame_free>());
+  const Anchor anchor = copy_of(frame);
   entries_.push_back({key, anchor, bytes});
   by_key_.emplace(key, std::prev(entries_.end()));
   size_bytes_ += bytes;

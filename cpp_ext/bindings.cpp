@@ -345,18 +345,7 @@ void bind_plan(const nb::module_& m) {
   nb::class_<DecodePlan> plan_type(m, "Plan");
   plan_type.def_ro("stats", &DecodePlan::stats).def_ro("segments", &DecodePlan::segments);
   define_column(plan_type, "closure", [](const DecodePlan& plan) {
-    std::vector<std::int32_t> pictures;
-    for (const Segment& segment : plan.segments) {
-      for (std::int32_t picture = segment.start; picture < segment.stop(); ++picture) {
-        if (segment.outcomes[static_cast<std::size_t>(picture - segment.start)] >= Outcome::kReconstruct) {
-          pictures.push_back(picture);
-        }
-      }
-    }
-    std::ranges::sort(pictures);
-    const auto repeated = std::ranges::unique(pictures);
-    pictures.erase(repeated.begin(), repeated.end());
-    return make_column<std::int32_t>(pictures, std::identity{});
+    return make_column<std::int32_t>(plan.reconstructed(), std::identity{});
   });
   nb::class_<DecodeResult>(m, "DecodeResult")
       .def_ro("stats", &DecodeResult::stats)
@@ -397,6 +386,7 @@ void bind_shard(const nb::module_& m) {
             }();
             return std::tuple(make_column<std::int64_t>(costs, &FrameCost::pictures),
                               make_column<std::int64_t>(costs, &FrameCost::bytes),
+                              make_column<std::int64_t>(costs, &FrameCost::added),
                               make_column<std::int32_t>(costs, &FrameCost::segment),
                               make_column<std::uint8_t>(costs, &FrameCost::sparse));
           },

@@ -2,7 +2,8 @@
 #include "segment_decoder.h"
 
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <bit>
 #include <set>
 #include <utility>
 
@@ -210,9 +211,10 @@ void SegmentDecoder::Run::send_packet(std::int32_t number, Outcome outcome) {
   packet_->flags = outcome == Outcome::kReconstruct ? 0 : AV_PKT_FLAG_STATE_ONLY;
   if (outcome == Outcome::kRestore) {
     const AVFrame* anchor = owner_.anchors_.at(record.picture).get();
+    const auto address = std::bit_cast<std::array<std::uint8_t, sizeof(void*)>>(anchor);
     std::uint8_t* side = check_allocated(
-        av_packet_new_side_data(packet_.get(), AV_PKT_DATA_RECONSTRUCTED_PICTURE, sizeof anchor));
-    std::memcpy(side, static_cast<const void*>(&anchor), sizeof anchor);
+        av_packet_new_side_data(packet_.get(), AV_PKT_DATA_RECONSTRUCTED_PICTURE, address.size()));
+    std::ranges::copy(address, side);
   }
   name_packet(*packet_, number);
   decoder_->send(packet_.get());

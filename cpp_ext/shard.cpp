@@ -93,6 +93,13 @@ KeptPictures pictures_of(const Anchors& anchors) {
   return pictures;
 }
 
+bool is_restored(std::span<const Segment> segments, std::int32_t picture) {
+  return std::ranges::any_of(segments, [picture](const Segment& segment) {
+    return picture >= segment.start && picture < segment.stop() &&
+           segment.outcomes[static_cast<std::size_t>(picture - segment.start)] == Outcome::kRestore;
+  });
+}
+
 std::uint64_t next_id() {
   static std::atomic<std::uint64_t> last = 0;
   return ++last;
@@ -140,6 +147,21 @@ class Worker {
 Shard::Shard(std::unique_ptr<ByteSource> source)
     : source_(std::move(source)), index_(*source_), id_(next_id()) {}
 
+std::vector<std::int32_t> DecodePlan::reconstructed() const {
+  std::vector<std::int32_t> pictures;
+  for (const Segment& segment : segments) {
+    for (std::int32_t picture = segment.start; picture < segment.stop(); ++picture) {
+      if (segment.outcomes[static_cast<std::size_t>(picture - segment.start)] >= Outcome::kReconstruct) {
+        pictures.push_back(picture);
+      }
+    }
+  }
+  std::ranges::sort(pictures);
+  const auto repeated = std::ranges::unique(pictures);
+  pictures.erase(repeated.begin(), repeated.end());
+  return pictures;
+}
+
 Shard::~Shard() { anchor_cache().forget(id_); }
 
 void Shard::check_frames(std::span<const std::int64_t> frames) const {
@@ -153,10 +175,14 @@ void Shard::check_frames(std::span<const std::int64_t> frames) const {
 }
 
 DecodePlan Shard::plan(std::span<const std::int64_t> frames) const {
+  return plan(frames, pictures_of(anchor_cache().anchors_of(id_)));
+}
+
+DecodePlan Shard::plan(std::span<const std::int64_t> frames, const KeptPictures& kept) const {
   check_frames(frames);
   const FrameWriter writer(index_, frames, {});
   DecodePlan plan;
-  plan.segments = index_.planner().plan(writer.targets(), pictures_of(anchor_cache().anchors_of(id_)));
+  plan.segments = index_.planner().plan(writer.targets(), kept);
   plan.stats.requested = static_cast<std::int64_t>(frames.size());
   plan.stats.unique = static_cast<std::int64_t>(writer.targets().size());
   plan.stats.segments = static_cast<std::int64_t>(plan.segments.size());
@@ -190,19 +216,25 @@ DecodePlan Shard::plan(std::span<const std::int64_t> frames) const {
 
 std::vector<FrameCost> Shard::explain(std::span<const std::int64_t> frames) const {
   std::unordered_map<std::int32_t, FrameCost> costs;  // by picture
-  for (const Segment& segment : plan(frames).segments) {
+  for (const Segment& segment : plan(frames, {}).segments) {
     for (const std::int32_t picture : segment.targets) {
-      costs[picture] = {0, 0, segment.start, !segment.contiguous};
+      costs[picture] = {0, 0, 0, segment.start, !segment.contiguous};
     }
   }
   std::vector<FrameCost> explained;
   explained.reserve(frames.size());
+  std::vector<bool> needed(index_.pictures().size());  // by the frames so far
   for (const std::int64_t& frame : frames) {
     FrameCost& cost = costs.at(index_.frames()[static_cast<std::size_t>(frame)].picture);
+    cost.added = 0;
     if (cost.pictures == 0) {
-      const DecodeStats alone = plan({&frame, 1}).stats;
-      cost.pictures = alone.reconstructed;
-      cost.bytes = alone.bytes_read;
+      const DecodePlan alone = plan({&frame, 1}, {});
+      cost.pictures = alone.stats.reconstructed;
+      cost.bytes = alone.stats.bytes_read;
+      for (const std::int32_t picture : alone.reconstructed()) {
+        cost.added += needed[static_cast<std::size_t>(picture)] ? 0 : 1;
+        needed[static_cast<std::size_t>(picture)] = true;
+      }
     }
     explained.push_back(cost);
   }
@@ -214,8 +246,9 @@ DecodeResult Shard::decode(std::span<const std::int64_t> frames, const Output& o
   check_frames(frames);
   const FrameWriter writer(index_, frames, output);
   AnchorCache& cache = anchor_cache();
-  const Anchors anchors = cache.anchors_of(id_);
+  Anchors anchors = cache.anchors_of(id_);
   const std::vector<Segment> segments = index_.planner().plan(writer.targets(), pictures_of(anchors));
+  std::erase_if(anchors, [&](const auto& anchor) { return !is_restored(segments, anchor.first); });
   std::function<void(std::int32_t, const AVFrame&)> on_anchor;
   if (cache.capacity_bytes() > 0) {
     on_anchor = [&cache, this](std::int32_t picture, const AVFrame& frame) {

@@ -29,7 +29,7 @@ struct DecodeStats {
 };
 
 struct FrameFailure {
-  std::size_t request;  // position in the request
+  std::size_t request = 0;  // position in the request
   Error cause;
 };
 
@@ -41,6 +41,9 @@ struct DecodeResult {
 struct DecodePlan {
   DecodeStats stats;  // what a decode would count if nothing is damaged
   std::vector<Segment> segments;
+
+  /// The pictures whose samples are needed, each once, ascending: the closure of the targets.
+  [[nodiscard]] std::vector<std::int32_t> reconstructed() const;
 };
 
 /// Where and how the frames of a request are written.
@@ -56,6 +59,7 @@ struct Output {
 struct FrameCost {
   std::int64_t pictures;  // reconstructed for this frame alone
   std::int64_t bytes;     // of these pictures
+  std::int64_t added;     // of these pictures, those that no earlier frame of the request needs
   std::int32_t segment;   // first picture of the segment that serves it together with the others
   bool sparse;            // pictures that it does not need are left out
 };
@@ -74,7 +78,7 @@ class Shard {
   /// Frame numbers are in [0, index().frames().size()), in any order, repeated or not.
   [[nodiscard]] DecodePlan plan(std::span<const std::int64_t> frames) const;
 
-  /// One entry a requested frame.
+  /// One entry a requested frame; anchors that are kept do not count.
   [[nodiscard]] std::vector<FrameCost> explain(std::span<const std::int64_t> frames) const;
 
   /// Decodes and converts the frames. What is damaged is told as failures, and its bytes are zero. `poll`
@@ -83,6 +87,7 @@ class Shard {
                       const std::function<void()>& poll);
 
  private:
+  [[nodiscard]] DecodePlan plan(std::span<const std::int64_t> frames, const KeptPictures& kept) const;
   void check_frames(std::span<const std::int64_t> frames) const;
 
   std::unique_ptr<ByteSource> source_;

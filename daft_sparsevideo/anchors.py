@@ -37,6 +37,7 @@ def set_anchor_cache(max_bytes: int) -> None:
 
     Raises:
         ValueError: `max_bytes` is negative.
+        TypeError: It is no whole number.
 
     Example:
         >>> from daft_sparsevideo import VideoDecoder
@@ -48,6 +49,8 @@ def set_anchor_cache(max_bytes: int) -> None:
         >>> set_anchor_cache(0)
 
     """
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int):
+        raise TypeError(f"max_bytes must be a whole number of bytes, not {max_bytes!r}")
     if max_bytes < 0:
         raise ValueError(f"max_bytes is {max_bytes}; it must be at least 0, which turns the cache off")
     _core.set_anchor_cache(max_bytes)

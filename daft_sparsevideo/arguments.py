@@ -9,7 +9,7 @@ from typing import cast, get_args
 import daft
 import numpy as np
 from daft import Expression
-from daft.functions import is_nan, list_max, to_struct
+from daft.functions import is_nan, to_struct
 
 from daft_sparsevideo.batch import Matching, OnError, Picture
 from daft_sparsevideo.frames import check_num_threads
@@ -46,23 +46,19 @@ def _number_column(seconds: Expression | float | None, role: str) -> Expression:
     raise TypeError(f"{role} must be a column or a number of seconds, not {type(seconds).__name__}{hint}")
 
 
-def type_checks(*, numbers: dict[str, Expression], lists: dict[str, Expression] | None = None) -> Expression:
-    """A column that no plan can be made with where a column is not of numbers, or of lists of numbers.
+def type_checks(numbers: dict[str, Expression]) -> Expression:
+    """A column that no plan can be made with where a column is not of numbers.
 
     When a plan is made, Daft works out the type of a Python function's first argument, and of no other one. So this
     goes there: every column in a function that takes numbers only, and whose message begins with the column's alias.
 
     Args:
         numbers: Columns by what the arguments call them.
-        lists: The same of lists.
     """
     checks = []
     for role, column in numbers.items():
         named = f"{role} must be numeric seconds, but column {column.name()!r} is "
         checks.append(is_nan((column + 0.0).alias(named)).alias(role))
-    for role, column in (lists or {}).items():
-        named = f"{role} must be lists of numeric seconds, but column {column.name()!r} is"
-        checks.append(is_nan(list_max(column.alias(named)) + 0.0).alias(role))
     checked: Expression = to_struct(*checks)
     return checked
 

@@ -294,6 +294,11 @@ def _numbers(column: Series, role: str) -> tuple[Seconds, _Valid]:
 def _lists(column: Series, role: str, length: int) -> tuple[Seconds, _Valid, npt.NDArray[np.int64]]:
     """The numbers of a column's lists, [N, length], which lists are not null and hold no null, and their lengths."""
     kind, count = column.datatype(), len(column)
+    if kind.is_null():
+        return np.zeros((count, length)), np.zeros(count, np.bool_), np.full(count, length)
+    if kind.is_list() and kind.dtype.is_null():
+        column = column.cast(DataType.list(DataType.float64()))
+        kind = column.datatype()
     if not (kind.is_list() or kind.is_fixed_size_list()) or not kind.dtype.is_numeric():
         raise TypeError(f"{role} must be lists of numeric seconds, but column {column.name()!r} is {kind}")
     array = column.to_arrow()

@@ -26,6 +26,7 @@ _FIELDS = {
     "pts_s": DataType.float64(),
     "pictures": DataType.int64(),
     "bytes": DataType.int64(),
+    "added": DataType.int64(),
     "segment": DataType.int64(),
     "sparse": DataType.bool(),
     "reason": DataType.string(),
@@ -60,6 +61,7 @@ def explain_decode(
     Returns:
         Expression of a struct: `frame`, its number in presentation order; `pts_s`, its own time in seconds;
         `pictures`, how many would be reconstructed for this row alone, and `bytes`, their size in the file;
+        `added`, those of them that no earlier row of the batch needs, whose sum is what the batch takes;
         `segment`, the coded picture where decoding would start, so rows with the same number are decoded in one run;
         `sparse`, whether pictures that it does not need would be left out, and else `reason`, why not.
 
@@ -87,7 +89,7 @@ def explain_decode(
         return explain_column(Batch(shard, offset, timestamp, end, matching))
 
     numbers = number_columns(offset=offset, timestamp=timestamp, end=end)
-    checks = type_checks(numbers=numbers)
+    checks = type_checks(numbers)
     explained: Expression = explain_batch(checks, shard_column(shard), *numbers.values())
     return explained.alias("explain")
 
@@ -100,11 +102,12 @@ def explain_column(batch: Batch) -> pa.Array:
     columns["reason"] = np.full(len(batch), None, object)
     for found in batch.resolve():
         frames, rows = found.frames[:, 0], found.rows
-        pictures, size_bytes, segment, sparse = found.opened.shard.explain(frames)
+        pictures, size_bytes, added, segment, sparse = found.opened.shard.explain(frames)
         columns["frame"][rows] = frames
         columns["pts_s"][rows] = found.opened.pts_s[frames]
         columns["pictures"][rows] = pictures
         columns["bytes"][rows] = size_bytes
+        columns["added"][rows] = added
         columns["segment"][rows] = segment
         columns["sparse"][rows] = sparse
         reason = found.opened.shard.index.fallback_reason or "decoding cannot start between it and what it needs"

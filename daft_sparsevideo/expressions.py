@@ -104,7 +104,7 @@ def decode_frames(
         return frames.column(shard, offset, timestamp, end)
 
     numbers = number_columns(offset=offset, timestamp=timestamp, end=end)
-    checks = type_checks(numbers=numbers)
+    checks = type_checks(numbers)
     frame: Expression = decode_frame_batch(checks, shard_column(shard), *numbers.values())
     return frame.alias("frame")
 
@@ -187,11 +187,8 @@ def decode_windows(
     if windows.deltas_s is None and not isinstance(timestamps, Expression):
         raise TypeError(f"timestamps must be a column of lists, not {type(timestamps).__name__}")
     columns = number_columns(offset=offset, timestamps=timestamps, end=np.inf if end is None else end)
-    is_list = {name: windows.deltas_s is None and name == "timestamps" for name in columns}
-    checks = type_checks(
-        numbers={name: column for name, column in columns.items() if not is_list[name]},
-        lists={name: column for name, column in columns.items() if is_list[name]},
-    )
+    are_lists = windows.deltas_s is None  # their type is told when the query runs: an empty list has none
+    checks = type_checks({name: column for name, column in columns.items() if name != "timestamps" or not are_lists})
     window: Expression = decode_window_batch(checks, shard_column(shard), *columns.values())
     return window.alias("window")
 

@@ -198,7 +198,7 @@ class VideoDecoder:
         if times_s.size == 0:
             times_s = times_s.astype(np.float64)
         if times_s.ndim != 1 or times_s.dtype.kind not in "fiu":
-            raise TypeError(f"seconds must be a list of numbers, not {times_s.dtype}{list(times_s.shape)}")
+            raise TypeError(f"seconds must be a list of numbers, not {seconds!r:.80}")
         times, match, tolerance_s = self._opened.times, self._match, self._tolerance_s
         frames = times.resolve(0.0, times_s, match=match, tolerance_s=tolerance_s)
         missed = np.flatnonzero(frames == NO_FRAME)
@@ -242,7 +242,7 @@ class VideoDecoder:
         if numbers.size == 0:
             numbers = numbers.astype(np.int64)
         if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-            raise TypeError(f"indices must be a list of whole numbers, not {numbers.dtype}{list(numbers.shape)}")
+            raise TypeError(f"indices must be a list of whole numbers, not {indices!r:.80}")
         count = len(self)
         outside = np.flatnonzero((numbers < -count) | (numbers >= count))
         if outside.size:

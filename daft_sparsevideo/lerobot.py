@@ -88,7 +88,8 @@ def read(
     Raises:
         FileNotFoundError: There is no dataset.
         ValueError: Its version is not supported, it lacks a column that is needed, a key is not one of its cameras or
-            features, or an option is out of its range.
+            features, an option is out of its range, or info.json says that a camera to be loaded is AV1
+            (ShardFormatError).
         TypeError: An option or one of the dataset's columns is of the wrong type.
 
     Example:
@@ -108,6 +109,7 @@ def read(
     steps = dataset.frame_steps(delta_timestamps or {})
     asked = [*dataset.chosen_cameras(load_video_frames), *(key for key in steps if key in dataset.cameras)]
     loaded = list(dict.fromkeys(asked))
+    dataset.check_codecs(loaded)
     loader = _Loader(dataset, size, options)
 
     episodes = dataset.episodes(include_meta=False, include_stats=include_stats, include_video_metadata=True)

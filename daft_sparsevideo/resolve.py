@@ -193,7 +193,8 @@ class FrameTimes:
             named = f"its episode [{begin_s:.6f}, {end_s:.6f}) s"
             first, stop = (int(self._first_since(np.array([bound_s]))[0]) for bound_s in episode)
             if not first < stop:
-                return f"{named} holds no frame of {span}"
+                empty = "is empty: its end is a time in the shard, not a length"
+                return f"{named} {empty if end_s <= begin_s else f'holds no frame of {span}'}"
             shown_s = shown_s[first:stop]
             if not shown_s[0] - self.interval_s[first] / 2 <= time_s < end_s - self.tick_s:
                 return f"{time_s:.6f} s is outside {named}"

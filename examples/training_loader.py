@@ -19,10 +19,10 @@ import pyarrow as pa
 import torch
 from daft import col
 from daft.functions import hash as hash_of
-from demo import dataset_rows, drawn_dataset
+from demo import drawn_dataset
 from torch.utils.data import DataLoader, IterableDataset
 
-from daft_sparsevideo import decode_stats, decode_windows, reset_decode_stats
+from daft_sparsevideo import decode_stats, decode_windows, lerobot, reset_decode_stats
 
 Batch = dict[str, torch.Tensor]
 
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2, help="(default: %(default)s)")
     parser.add_argument("--output", type=Path, default=Path("build/demo"), help="folder (default: %(default)s)")
     options = parser.parse_args()
-    rows = dataset_rows(options.dataset or drawn_dataset(options.output))
+    rows = lerobot.read(options.dataset or drawn_dataset(options.output))
 
     for epoch in range(options.epochs):
         reset_decode_stats()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,6 +177,24 @@ def test_forked_child_begins_with_an_empty_cache_of_the_same_bound(tmp_path: Pat
     assert (begins_with, bound, first, second) == (0, MANY_BYTES, 0, 2)
 
 
-def test_negative_bound_is_refused() -> None:
+def peak_mib_of_random_requests(path: str, max_bytes: int) -> int:
+    set_anchor_cache(max_bytes)
+    decoder, rng = VideoDecoder(path), random.Random(1)
+    for _ in range(200):
+        decoder.get_frames_at([rng.randrange(len(decoder))])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+
+def test_process_grows_by_hardly_more_than_the_bound(tmp_path: Path) -> None:
+    pictures = (np.full((480, 640, 3), number % 250, np.uint8) for number in range(200))  # anchors of 150 MiB
+    path = encode(tmp_path / "large.mp4", pictures, params="keyint=40:bframes=0", options={"preset": "ultrafast"})
+    without, with_cache = (run_alone(peak_mib_of_random_requests, str(path), mib << 20) for mib in (0, 32))
+    assert with_cache - without < 32 + 48
+
+
+def test_bounds_that_are_none_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 0"):
         set_anchor_cache(-1)
+    for bound in ("1GB", 1e9, True):
+        with pytest.raises(TypeError, match="whole number of bytes"):
+            set_anchor_cache(bound)  # type: ignore[arg-type]

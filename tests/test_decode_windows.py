@@ -184,7 +184,7 @@ def test_frames_outside_their_episode_are_errors(clip: Clip) -> None:
         rows.select(beyond).collect()
     with pytest.raises(errors.FrameOutOfRangeError, match=r"more than tolerance_s=0\.001"):
         rows.select(decode_frames(clip.name, first, 0.01, end=stop, tolerance_s=0.001)).collect()
-    with pytest.raises(errors.FrameOutOfRangeError, match="holds no frame"):
+    with pytest.raises(errors.FrameOutOfRangeError, match="is empty: its end is a time in the shard"):
         rows.select(decode_frames(clip.name, first, 0.0, end=first)).collect()
 
 
@@ -310,8 +310,6 @@ def test_bad_options_are_named(options: dict[str, Any], error: type[Exception], 
 @pytest.mark.parametrize(
     ("column", "values", "options", "message"),
     [
-        ("timestamp", [1.0], {"length": 1}, "timestamps must be lists of numeric seconds, but column 'timestamp' is"),
-        ("timestamp", [["a"]], {"length": 1}, "Expected input to be either numeric or boolean, got String"),
         ("timestamp", ["a"], {"deltas_s": [0.0]}, "timestamps must be numeric seconds, but column 'timestamp' is"),
         ("end", ["x"], {"deltas_s": [0.0]}, "end must be numeric seconds, but column 'end' is #String"),
     ],
@@ -322,6 +320,19 @@ def test_columns_of_the_wrong_type_make_no_plan(
     columns = {"shard": [clip.name], "offset": [0.0], "timestamp": [0.0], "end": [1.0]} | {column: values}
     with pytest.raises(ValueError, match=message):
         daft.from_pydict(columns).select(window(**options))
+
+
+@pytest.mark.parametrize("values", [[1.0], [["a"]]])
+def test_columns_that_are_no_lists_of_numbers_are_named(clip: Clip, values: list[Any]) -> None:
+    columns = {"shard": [clip.name], "offset": [0.0], "end": [1.0], "timestamp": values}
+    with pytest.raises(Exception, match="timestamps must be lists of numeric seconds, but column 'timestamp' is"):
+        daft.from_pydict(columns).select(window(length=1)).collect()
+
+
+@pytest.mark.parametrize("values", [[None, None], [[None], None], [[], []]])
+def test_lists_that_are_all_null_or_empty_give_null(clip: Clip, values: list[Any]) -> None:
+    columns = {"shard": [clip.name] * 2, "offset": [0.0] * 2, "end": [1.0] * 2, "timestamp": values}
+    assert daft.from_pydict(columns).select(window(length=1, on_error="null")).to_pydict() == {"window": [None, None]}
 
 
 def test_function_travels_to_other_processes(clip: Clip) -> None:

@@ -63,7 +63,9 @@ def assert_conversions_equal_pyavs(path: Path, mode: str) -> None:
     frames = list(decode_sequentially(path))[:FRAMES]
     shard = _core.Shard(str(path))
     own = frames[0].height, frames[0].width
-    for asked in (None, (own[0] // 2, own[1] // 2), (own[0] * 2, own[1] * 2), (31, 50), (48, 80), (71, 33)):
+    sizes = [(own[0] // 2, own[1] // 2), (own[0] * 2, own[1] * 2), (31, 50), (48, 80), (71, 33)]
+    sizes += [(own[0], width) for width in (33, own[1] // 2 * 2 + 1)]  # odd widths, nothing scaled vertically
+    for asked in (None, *sizes):
         size = asked or own
         wanted = np.stack([converted(frame, size, mode) for frame in frames])
         data = np.full(wanted.size, 0xA5, np.uint8)
@@ -74,9 +76,21 @@ def assert_conversions_equal_pyavs(path: Path, mode: str) -> None:
         np.testing.assert_array_equal(data.reshape(wanted.shape), wanted, f"size {asked}")
 
 
+@pytest.mark.parametrize("mode", ["RGB", "L"])
 @pytest.mark.parametrize("name", KINDS)
-def test_grey_equals_pyavs_of_every_kind_of_stream_in_every_size(name: str) -> None:
-    assert_conversions_equal_pyavs(stream_path(BY_NAME[name]), "L")
+def test_pictures_equal_pyavs_of_every_kind_of_stream_in_every_size(name: str, mode: str) -> None:
+    assert_conversions_equal_pyavs(stream_path(BY_NAME[name]), mode)
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize(
+    ("codec", "name"),
+    [("libvpx-vp9", "odd.mkv"), ("mpeg4", "odd.mp4"), ("mjpeg", "odd.avi"), ("mpeg2video", "odd.ts")],
+)
+def test_frames_of_odd_width_and_height_equal_pyavs(tmp_path: Path, codec: str, name: str, mode: str) -> None:
+    pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+    path = encode(tmp_path / name, draw_scene("mixed", FRAMES, 97, 65), codec=codec, pix_fmt=pix_fmt)
+    assert_conversions_equal_pyavs(path, mode)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])

@@ -26,7 +26,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Any:
         dataset = importlib.import_module("robot_dataset").write_robot_dataset(
             tmp_path_factory.mktemp("training") / "dataset", episode_lengths=LENGTHS
         )
-    loader.rows = loader.dataset_rows(dataset)
+    loader.rows = loader.lerobot.read(dataset)
     loader.shard = dataset / f"videos/{loader.CAMERA}/chunk-000/file-000.mp4"
     loader.SIZE = {"height": 48, "width": 64}
     return loader
