@@ -8,6 +8,7 @@
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <utility>
 
 namespace sparsevideo {
 
@@ -55,7 +56,7 @@ Anchor copy_of(const AVFrame& frame) {
     std::memcpy(buffer->data, copy->buf[i]->data, copy->buf[i]->size);
     for (std::uint8_t*& plane : copy->data) {
       const std::ptrdiff_t offset = plane - copy->buf[i]->data;
-      if (plane != nullptr && offset >= 0 && static_cast<std::size_t>(offset) < copy->buf[i]->size) {
+      if (plane != nullptr && offset >= 0 && std::cmp_less(offset, copy->buf[i]->size)) {
         plane = buffer->data + offset;
       }
     }
