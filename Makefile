@@ -20,10 +20,10 @@ SHELL := /bin/bash
 
 BIN := $(VENV)/bin
 JOBS := $(shell nproc)
-CPP := $(wildcard cpp_ext/*.cpp)
-HEADERS := $(wildcard cpp_ext/*.h)
-STUB := daft_sparsevideo/_core.pyi
-MAKE_STUB := $(BIN)/python -m nanobind.stubgen -q -m daft_sparsevideo._core -o
+CPP := $(wildcard cpp_ext/*.cpp cpp_ext/encoder/*.cpp)
+HEADERS := $(wildcard cpp_ext/*.h cpp_ext/encoder/*.h)
+MODULES := _core _encoder
+MAKE_STUBS := $(BIN)/python -m nanobind.stubgen -q $(MODULES:%=-m daft_sparsevideo.%) -O
 # The name of a mark says which extras of pyproject.toml are installed.
 comma := ,
 ALL := $(VENV)/installed-test,lint$(if $(filter 1,$(PEERS)),$(comma)bench)
@@ -48,7 +48,7 @@ lint: $(ALL) stub-is-fresh tidy
 	$(BIN)/clang-format --dry-run -Werror $(CPP) $(HEADERS) $(wildcard cpp_ext/tests/*)
 
 # A mark for each file that has passed, so that only changes are looked at again. The bindings are nanobind's macros.
-tidy: $(patsubst cpp_ext/%.cpp,build/tidy/%,$(filter-out %/bindings.cpp,$(CPP)))
+tidy: $(patsubst cpp_ext/%.cpp,build/tidy/%,$(filter-out %bindings.cpp,$(CPP)))
 build/tidy/%: cpp_ext/%.cpp $(HEADERS) .clang-tidy $(ALL)
 	@mkdir -p $(@D)
 	$(BIN)/clang-tidy --quiet -p build/module $<
@@ -64,23 +64,28 @@ native-test-%: $(ALL)
 	$(BIN)/cmake --build build/native-$*
 	$(BIN)/ctest --test-dir build/native-$* -R '$(TESTS_OF_IT)' --no-tests=error --output-on-failure --parallel $(JOBS)
 
-# The types of the compiled module, as nanobind tells them.
+# The types of the compiled modules, as nanobind tells them.
 stub: $(ALL)
-	$(MAKE_STUB) $(STUB)
+	$(MAKE_STUBS) daft_sparsevideo
 
 stub-is-fresh: $(ALL)
-	@mkdir -p build
-	$(MAKE_STUB) build/_core.pyi
-	diff -u $(STUB) build/_core.pyi || { echo "$(STUB) isn't what the module says: make stub"; exit 1; }
+	@mkdir -p build/stubs
+	$(MAKE_STUBS) build/stubs
+	for name in $(MODULES); do
+	  diff -u daft_sparsevideo/$$name.pyi build/stubs/$$name.pyi || { echo "$$name.pyi isn't what the module says: make stub"; exit 1; }
+	done
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .pytest_cache .ruff_cache
 
-# The module is built again when what it is made of changes; build/module makes that incremental.
+# The modules are built again when what they are made of changes; build/module makes that incremental.
 RECIPE := $(foreach kind,py toml patch,$(wildcard ffmpeg-patch/*.$(kind)))
 $(VENV)/installed-%: pyproject.toml CMakeLists.txt $(CPP) $(HEADERS) $(RECIPE) $(VENV)/ready
 	$(if $(findstring bench,$*),PYTHON=$(PYTHON) .ci/system-packages ffmpeg)
-	[ -n "$${SPARSEVIDEO_FFMPEG_PREFIX:-}" ] || $(BIN)/python ffmpeg-patch/build.py ffmpeg
+	export PATH="$(abspath $(BIN)):$$PATH"  # x265 is built by CMake
+	[ -n "$${SPARSEVIDEO_FFMPEG_PREFIX:-}" ] || python ffmpeg-patch/build.py ffmpeg
+	[ "$${SPARSEVIDEO_ENCODER:-ON}" = OFF ] ||
+	  for library in x264 x265 "x265 --flavour main10"; do python ffmpeg-patch/build.py $$library; done
 	$(BIN)/pip install -q --no-build-isolation --config-settings=build-dir=build/module -e '.[$*]'
 	touch $@
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts between Python and the core, and releases the GIL; decides nothing.
-#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
@@ -8,7 +7,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -24,6 +22,8 @@
 #include <utility>
 
 #include "anchor_cache.h"
+#include "error_class.h"
+#include "gil.h"
 #include "shard.h"
 #include "thread_budget.h"
 
@@ -32,66 +32,6 @@ using namespace nb::literals;
 
 namespace sparsevideo {
 namespace {
-
-/// Takes the GIL by `take`. When the interpreter ends meanwhile, Python unwinds the thread, which no
-/// destructor and no C code in between survives; the thread waits for the end of the process instead.
-template <typename Take>
-void take_gil(Take take) noexcept {
-  try {
-    take();
-  } catch (const abi::__forced_unwind&) {
-    while (true) {
-      pause();
-    }
-  }
-}
-
-class GilRelease {
- public:
-  GilRelease() : state_(PyEval_SaveThread()) {}
-  GilRelease(const GilRelease&) = delete;
-  GilRelease& operator=(const GilRelease&) = delete;
-  ~GilRelease() {
-    take_gil([this] { PyEval_RestoreThread(state_); });
-  }
-
- private:
-  PyThreadState* state_;
-};
-
-class GilAcquire {
- public:
-  GilAcquire() {
-    take_gil([this] { state_ = PyGILState_Ensure(); });
-  }
-  GilAcquire(const GilAcquire&) = delete;
-  GilAcquire& operator=(const GilAcquire&) = delete;
-  ~GilAcquire() { PyGILState_Release(state_); }
-
- private:
-  PyGILState_STATE state_ = PyGILState_UNLOCKED;
-};
-
-/// The class of daft_sparsevideo/errors.py for a kind of error.
-const char* class_name(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::kNotFound:
-      return "ShardNotFoundError";
-    case ErrorKind::kRead:
-      return "ShardReadError";
-    case ErrorKind::kFormat:
-      return "ShardFormatError";
-    case ErrorKind::kOutOfRange:
-      return "FrameOutOfRangeError";
-    case ErrorKind::kDecode:
-      return "FrameDecodeError";
-  }
-  return "SparseVideoError";
-}
-
-nb::object error_class(ErrorKind kind) {
-  return nb::module_::import_("daft_sparsevideo.errors").attr(class_name(kind));
-}
 
 /// A seekable binary Python file. Reads are serialised by a lock of its own, taken without the GIL.
 class PythonFileSource final : public ByteSource {
@@ -399,13 +339,7 @@ void bind_shard(const nb::module_& m) {
 NB_MODULE(_core, m) {  // NOLINT: nanobind's macro
   using namespace sparsevideo;
   nb::set_leak_warnings(false);  // a query that the end of the interpreter cuts short leaves objects behind
-  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
-    try {
-      std::rethrow_exception(pointer);
-    } catch (const Error& error) {
-      PyErr_SetString(error_class(error.kind()).ptr(), error.what());
-    }
-  });
+  register_errors();
   bind_index(m);
   bind_plan(m);
   bind_shard(m);

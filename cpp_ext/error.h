@@ -12,6 +12,7 @@ enum class ErrorKind {
   kFormat,      // not a video, or a container or codec that is not supported
   kOutOfRange,  // a frame number outside the video
   kDecode,      // damaged pictures
+  kWrite,       // the output cannot be written
 };
 
 /// The one exception of the core; the bindings turn it into a Python class by its kind.

@@ -36,6 +36,10 @@ class ShardReadError(SparseVideoError, OSError):
     """The shard's bytes cannot be read, or changed after they were indexed."""
 
 
+class ShardWriteError(SparseVideoError, OSError):
+    """A shard cannot be written: no such folder, no right, no space."""
+
+
 class ShardFormatError(SparseVideoError, ValueError):
     """The shard is not a video, has no video stream, or its container or codec is not supported."""
 

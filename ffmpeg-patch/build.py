@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from debian_archive import FetchError
-from source_archive import HERE, Library, SourceArchive, cache_folder, find_source, library, say, sha256_of
+from source_archive import HERE, Library, SourceArchive, cache_folder, find_source, libraries, say, sha256_of
 
 # Part of the key of every build: add one when a change of this file changes what comes out.
 RECIPE = 1
@@ -30,15 +30,16 @@ class BuildError(Exception):
     """The build can't start or has failed; the message says what to do."""
 
 
-def compiler() -> str:
-    """Name the C compiler: $CC, or cc."""
-    return os.environ.get("CC", "cc")
+def compilers(wanted: Library) -> list[str]:
+    """Name the C compiler, $CC or cc, and for a build by CMake the C++ compiler, $CXX or c++."""
+    names = [os.environ.get("CC", "cc")]
+    return [*names, os.environ.get("CXX", "c++")] if "cmake" in wanted.start else names
 
 
 def require(wanted: Library, *tools: str) -> None:
     """Fail, with the command that helps, when a program that the build needs is missing."""
     if missing := [tool for tool in tools if shutil.which(tool) is None]:
-        packages = ["gcc" if tool == compiler() else tool for tool in missing]
+        packages = [dict(zip(compilers(wanted), ("gcc", "g++"), strict=False)).get(tool, tool) for tool in missing]
         raise BuildError(
             f"building {wanted.name} needs {', '.join(missing)}. "
             f"On Debian or Ubuntu: sudo apt-get install {' '.join(packages)}"
@@ -47,27 +48,31 @@ def require(wanted: Library, *tools: str) -> None:
 
 def build_key(wanted: Library, flavour: str, source_sha256: str) -> str:
     """Name a build by all that decides what comes out of it."""
-    about = subprocess.run([compiler(), "--version"], capture_output=True, text=True, check=True).stdout
-    _, _, version = about.splitlines()[0].partition(" ")  # it may be called cc, gcc or by its path
     inputs = {
         "recipe": RECIPE,
         "source": source_sha256,
         "patches": [sha256_of(HERE / name) for name in wanted.patches],
         "flags": wanted.configure + wanted.flavours[flavour],
-        "compiler": [version, platform.machine()],
+        "compiler": [*map(version_of, compilers(wanted)), platform.machine()],
     }
     digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
     return f"{wanted.name}-{wanted.version}-{flavour}-{digest[:16]}"
 
 
+def version_of(compiler: str) -> str:
+    """Return what a compiler says of itself, but for its name: it may be called cc, gcc or by its path."""
+    about = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    return about.splitlines()[0].partition(" ")[2]
+
+
 def built_prefix(wanted: Library, flavour: str) -> Path:
     """Return the folder with include/ and lib/ of a library, and build it first when no earlier build fits."""
     builds = cache_folder() / "builds"
-    require(wanted, compiler())
+    require(wanted, *compilers(wanted))
     # Usually all is there: then neither the source archive nor the network is needed.
     if (prefix := builds / build_key(wanted, flavour, wanted.sha256)).exists():
         return prefix
-    require(wanted, "make", "patch")
+    require(wanted, "make", "patch", *(["cmake"] if "cmake" in wanted.start else []))
     if platform.machine() in {"x86_64", "AMD64", "i686"}:
         require(wanted, "nasm")
     builds.mkdir(parents=True, exist_ok=True)
@@ -102,11 +107,11 @@ def build(wanted: Library, flavour: str, source: SourceArchive, prefix: Path) ->
         tree = unpack(source.path, work)
         for name in wanted.patches:
             run(["patch", "-p1", "--batch", "--forward", "-i", str(HERE / name)], tree, log)
-        configure = ["./configure", f"--cc={compiler()}", *wanted.configure, *wanted.flavours[flavour]]
-        run(configure, tree, log, details=tree / "ffbuild" / "config.log")
+        start = [part.format(cc=compilers(wanted)[0]) for part in wanted.start]
+        run([*start, *wanted.configure, *wanted.flavours[flavour]], tree, log, details=tree / "ffbuild" / "config.log")
         run(["make", "-j", jobs], tree, log)
         # Installed below a stage, so that no path of this machine gets into the libraries.
-        run(["make", "install-libs", "install-headers", f"DESTDIR={work / 'stage'}"], tree, log)
+        run(["make", *wanted.install, f"DESTDIR={work / 'stage'}"], tree, log)
     (work / "stage" / "usr" / "local").rename(prefix)
     shutil.rmtree(work)
 
@@ -140,12 +145,13 @@ def run(command: list[str], folder: Path, log: TextIO, *, details: Path | None =
 
 def main() -> int:
     """Read the command line, build, and print the result's path."""
+    tables = libraries()
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("library", choices=["ffmpeg"])
+    parser.add_argument("library", choices=tables)
     parser.add_argument("--flavour", default="release", help="one of sources.toml (default: release)")
     parser.add_argument("--fetch", action="store_true", help="only find, download and check the source archive")
     asked = parser.parse_args()
-    wanted = library(asked.library)
+    wanted = tables[asked.library]
     if asked.flavour not in wanted.flavours:
         parser.error(f"{wanted.name} has the flavours {', '.join(wanted.flavours)}, not {asked.flavour}")
     try:

@@ -30,7 +30,9 @@ class Library:
     debian_suite: str
     release_url: str
     patches: list[str]
+    start: list[str]
     configure: list[str]
+    install: list[str]
     flavours: dict[str, list[str]]
 
 
@@ -42,9 +44,10 @@ class SourceArchive:
     sha256: str
 
 
-def library(name: str) -> Library:
-    """Read one table of sources.toml."""
-    return Library(name=name, **tomllib.loads((HERE / "sources.toml").read_text())[name])
+def libraries() -> dict[str, Library]:
+    """Read the tables of sources.toml."""
+    tables = tomllib.loads((HERE / "sources.toml").read_text())
+    return {name: Library(name=name, **table) for name, table in tables.items()}
 
 
 def cache_folder() -> Path:

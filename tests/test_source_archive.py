@@ -32,7 +32,9 @@ def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
         debian_suite="trixie",
         release_url=(tmp_path / "releases" / "ffmpeg-7.1.5.tar.xz").as_uri(),
         patches=[],
+        start=["./configure"],
         configure=[],
+        install=["install"],
         flavours={"release": []},
     )
 

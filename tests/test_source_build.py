@@ -19,7 +19,7 @@ echo run >> "$RUNS"
 sleep 0.2
 cat > Makefile <<'END'
 all:; @cat text
-install-libs install-headers:; @mkdir -p $(DESTDIR)/usr/local/lib && cp text $(DESTDIR)/usr/local/lib
+install:; @mkdir -p $(DESTDIR)/usr/local/lib && cp text $(DESTDIR)/usr/local/lib
 END
 """
 
@@ -46,7 +46,9 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
         debian_suite="trixie",
         release_url=archive.as_uri(),
         patches=[],
+        start=["./configure"],
         configure=[],
+        install=["install"],
         flavours={"release": [], "sanitize": ["--asan"]},
     )
 

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+#include "encoder/shard_writer.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+namespace sparsevideo {
+namespace {
+
+bool is_b(PictureType type) { return type == PictureType::kB || type == PictureType::kReferenceB; }
+
+void check_settings(const EncoderSettings& settings, AVRational time_base) {
+  const auto require = [](bool holds, const std::string& text) {
+    if (!holds) {
+      throw std::invalid_argument(text);
+    }
+  };
+  const std::string size = std::to_string(settings.width) + "x" + std::to_string(settings.height);
+  require(settings.width > 0 && settings.height > 0, "a picture of " + size + " has no pixels");
+  require(
+      settings.width % 2 == 0 && settings.height % 2 == 0,
+      size +
+          " is odd: 4:2:0 pictures have one chroma sample for 2x2 pixels, crop or pad to even sizes first");
+  require(settings.bit_depth == 8 || settings.bit_depth == 10,
+          "bit_depth is " + std::to_string(settings.bit_depth) + "; it must be 8 or 10");
+  require(settings.crf.has_value() != settings.qp.has_value(), "one of crf and qp must be given");
+  const double quantiser = settings.crf ? *settings.crf : *settings.qp;
+  require(quantiser >= 0 && quantiser <= 51, "crf and qp must lie in [0, 51]");
+  require(time_base.num > 0 && time_base.den > 0, "time_base must be positive");
+  require(settings.average_fps.num > 0 && settings.average_fps.den > 0, "average_fps must be positive");
+  require(settings.num_threads > 0, "num_threads must be at least 1");
+}
+
+void check_plan(const EpisodePlan& plan, bool reference_b, std::int64_t written_until) {
+  const auto require = [](bool holds, const std::string& text) {
+    if (!holds) {
+      throw std::invalid_argument(text);
+    }
+  };
+  require(!plan.pts.empty(), "an episode has at least one frame");
+  require(plan.pts.size() == plan.types.size(),
+          std::to_string(plan.types.size()) + " types for " + std::to_string(plan.pts.size()) + " frames");
+  require(plan.types.front() == PictureType::kIdr, "the first frame's type must be I");
+  require(!is_b(plan.types.back()),
+          "the last frame's type can't be B or b: nothing comes after it to refer to");
+  for (std::size_t i = 1; i < plan.types.size(); ++i) {
+    require(plan.types[i] != PictureType::kIdr || !is_b(plan.types[i - 1]),
+            "frame " + std::to_string(i) + " is an I after a B: nothing before an I refers to it");
+  }
+  require(reference_b || std::ranges::find(plan.types, PictureType::kReferenceB) == plan.types.end(),
+          "a type is B, which needs reference_b=True");
+  require(plan.pts.front() >= written_until, "the episode starts at pts " + std::to_string(plan.pts.front()) +
+                                                 ", before the end of what is written, " +
+                                                 std::to_string(written_until));
+  require(std::ranges::adjacent_find(plan.pts, std::greater_equal{}) == plan.pts.end(), "pts must rise");
+  require(plan.end_pts > plan.pts.back(), "end_pts must lie after the last frame's pts");
+}
+
+int longest_b_run(const std::vector<PictureType>& types) {
+  int longest = 0;
+  int run = 0;
+  for (const PictureType type : types) {
+    run = is_b(type) ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  return longest;
+}
+
+void set_parameters(AVCodecParameters& parameters, const EncoderSettings& settings,
+                    const std::vector<std::uint8_t>& parameter_sets) {
+  parameters.codec_type = AVMEDIA_TYPE_VIDEO;
+  parameters.codec_id = settings.codec;
+  // Every parameter set is in the header, which is what avc1 and hvc1 say; browsers want hvc1.
+  parameters.codec_tag =
+      settings.codec == AV_CODEC_ID_HEVC ? MKTAG('h', 'v', 'c', '1') : MKTAG('a', 'v', 'c', '1');
+  parameters.format = settings.bit_depth > 8 ? AV_PIX_FMT_YUV420P10 : AV_PIX_FMT_YUV420P;
+  parameters.width = settings.width;
+  parameters.height = settings.height;
+  parameters.sample_aspect_ratio = settings.sample_aspect_ratio;
+  parameters.color_primaries = settings.color_primaries;
+  parameters.color_trc = settings.color_trc;
+  parameters.color_space = settings.color_space;
+  parameters.color_range = settings.color_range;
+  parameters.chroma_location = settings.chroma_location;
+  parameters.video_delay = settings.reference_b ? 2 : 1;
+  const std::size_t size = parameter_sets.size();
+  parameters.extradata = static_cast<std::uint8_t*>(av_mallocz(size + AV_INPUT_BUFFER_PADDING_SIZE));
+  check_allocated(parameters.extradata);
+  std::ranges::copy(parameter_sets, parameters.extradata);
+  parameters.extradata_size = static_cast<int>(size);
+}
+
+}  // namespace
+
+std::unique_ptr<PictureEncoder> make_encoder(const EncoderSettings& settings, int longest_b_run) {
+  return settings.codec == AV_CODEC_ID_HEVC ? make_x265_encoder(settings, longest_b_run)
+                                            : make_x264_encoder(settings, longest_b_run);
+}
+
+ShardWriter::ShardWriter(std::string path, EncoderSettings settings, AVRational time_base)
+    : path_(std::move(path)),
+      partial_path_(path_ + ".partial"),
+      settings_(std::move(settings)),
+      time_base_(time_base) {
+  check_settings(settings_, time_base_);
+  av_log_set_level(AV_LOG_QUIET);  // what fails is told by its code
+  parameter_sets_ = make_encoder(settings_, 0)->parameter_sets();
+}
+
+ShardWriter::~ShardWriter() {
+  if (muxer_ != nullptr) {
+    muxer_.reset();
+    std::error_code ignored;
+    std::filesystem::remove(partial_path_, ignored);
+  }
+}
+
+void ShardWriter::begin_episode(EpisodePlan plan) {
+  encoder_.reset();
+  check_plan(plan, settings_.reference_b, written_until_);
+  plan_ = std::move(plan);
+  frames_taken_ = 0;
+  coded_.clear();
+  auto encoder = make_encoder(settings_, longest_b_run(plan_.types));
+  if (encoder->parameter_sets() != parameter_sets_) {
+    throw std::logic_error("the episode's parameter sets are not those of the shard");
+  }
+  encoder_ = std::move(encoder);
+}
+
+void ShardWriter::add_frame(const Planes& planes) {
+  if (encoder_ == nullptr || frames_taken_ == plan_.pts.size()) {
+    throw std::invalid_argument("more frames than pts");
+  }
+  keep(encoder_->encode(planes, plan_.types[frames_taken_++]));
+}
+
+void ShardWriter::keep(std::optional<CodedPicture> picture) {
+  if (!picture) {
+    return;
+  }
+  // Encoders change types silently, and only the types make the closures short.
+  const auto frame = static_cast<std::size_t>(picture->frame);
+  if (frame >= plan_.types.size() || plan_.types[frame] != picture->type) {
+    throw std::logic_error("the encoder changed the type of frame " + std::to_string(picture->frame));
+  }
+  coded_.push_back(std::move(*picture));
+}
+
+std::int64_t ShardWriter::end_episode() {
+  if (encoder_ == nullptr || frames_taken_ != plan_.pts.size()) {
+    throw std::invalid_argument(std::to_string(frames_taken_) + " frames for " +
+                                std::to_string(plan_.pts.size()) + " pts");
+  }
+  while (auto picture = encoder_->flush()) {
+    keep(std::move(picture));
+  }
+  encoder_.reset();
+  if (coded_.size() != plan_.pts.size()) {
+    throw std::logic_error("the encoder gave " + std::to_string(coded_.size()) + " pictures for " +
+                           std::to_string(plan_.pts.size()) + " frames");
+  }
+  if (muxer_ == nullptr) {
+    open_file(parameter_sets_);
+    // Pictures are decoded earlier than shown by as many places as the order differs; the first by as many
+    // steps.
+    const std::int64_t step = (plan_.pts.size() > 1 ? plan_.pts[1] : plan_.end_pts) - plan_.pts[0];
+    for (std::int64_t ahead = settings_.reference_b ? 2 : 1; ahead > 0; --ahead) {
+      next_dts_.push_back(plan_.pts[0] - ahead * step);
+    }
+  }
+  next_dts_.insert(next_dts_.end(), plan_.pts.begin(), plan_.pts.end());
+  std::int64_t bytes = 0;
+  for (const CodedPicture& picture : coded_) {
+    const auto after = static_cast<std::size_t>(picture.frame) + 1;
+    write_picture(picture, after < plan_.pts.size() ? plan_.pts[after] : plan_.end_pts);
+    bytes += static_cast<std::int64_t>(picture.bytes.size());
+  }
+  written_until_ = plan_.end_pts;
+  return bytes;
+}
+
+void ShardWriter::open_file(const std::vector<std::uint8_t>& parameter_sets) {
+  AVFormatContext* context = nullptr;
+  check_write(avformat_alloc_output_context2(&context, nullptr, "mp4", nullptr));
+  MuxerPtr muxer(context);
+  muxer->url = check_allocated(av_strdup(("file:" + partial_path_).c_str()));
+  AVStream* stream = check_allocated(avformat_new_stream(muxer.get(), nullptr));
+  set_parameters(*stream->codecpar, settings_, parameter_sets);
+  stream->sample_aspect_ratio = settings_.sample_aspect_ratio;
+  stream->avg_frame_rate = settings_.average_fps;
+  // The file counts in 1/den, edit lists too: every pts is kept as it is.
+  stream->time_base = {1, time_base_.den};
+  AVDictionary* options = nullptr;
+  av_dict_set_int(&options, "video_track_timescale", time_base_.den, 0);
+  av_dict_set_int(&options, "movie_timescale", time_base_.den, 0);
+  av_dict_set(&options, "movflags", "+faststart", 0);
+  check_write(avio_open(&muxer->pb, muxer->url, AVIO_FLAG_WRITE));
+  muxer_ = std::move(muxer);
+  const int code = avformat_write_header(muxer_.get(), &options);
+  av_dict_free(&options);
+  check_write(code);
+}
+
+void ShardWriter::write_picture(const CodedPicture& picture, std::int64_t end_pts) {
+  const PacketPtr packet = make_packet();
+  check_write(av_new_packet(packet.get(), static_cast<int>(picture.bytes.size())));
+  std::ranges::copy(picture.bytes, packet->data);
+  const std::int64_t pts = plan_.pts[static_cast<std::size_t>(picture.frame)];
+  packet->pts = pts * time_base_.num;
+  packet->dts = next_dts_.front() * time_base_.num;
+  packet->duration = (end_pts - pts) * time_base_.num;
+  packet->flags = picture.key ? AV_PKT_FLAG_KEY : 0;
+  next_dts_.pop_front();
+  check_write(av_write_frame(muxer_.get(), packet.get()));
+}
+
+void ShardWriter::close() {
+  if (muxer_ == nullptr) {
+    throw std::invalid_argument(path_ + ": no episode was written");
+  }
+  check_write(av_write_trailer(muxer_.get()));
+  check_write(avio_closep(&muxer_->pb));
+  std::error_code code;
+  std::filesystem::rename(partial_path_, path_, code);
+  if (code) {
+    throw Error(ErrorKind::kWrite, path_ + ": " + code.message());
+  }
+  muxer_.reset();
+}
+
+void ShardWriter::check_write(int code) {
+  if (code >= 0 && muxer_ != nullptr && muxer_->pb != nullptr) {
+    code = muxer_->pb->error;
+  }
+  check(code, "writing " + path_, ErrorKind::kWrite);
+}
+
+}  // namespace sparsevideo
