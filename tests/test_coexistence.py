@@ -29,7 +29,12 @@ FFMPEG_PREFIXES = (
     "sws_",
     "ff_",
     "postproc_",
+    "x264_",
+    "x265_",
+    "_ZN4x265",
+    "_ZN10x265_10bit",
 )
+MODULES = ["_core", "_encoder"]
 
 
 def defined_symbols(library: Path) -> set[str]:
@@ -52,16 +57,38 @@ def defined_symbols(library: Path) -> set[str]:
     return names
 
 
-def test_no_symbol_of_ffmpeg_is_offered_to_others() -> None:
-    names = defined_symbols(Path(str(_core.__file__)))
+def module_path(name: str) -> Path:
+    """The file of a compiled module; a test is skipped where the encoder was left out."""
+    return Path(str(pytest.importorskip(f"daft_sparsevideo.{name}").__file__))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_no_symbol_of_ffmpeg_and_the_encoders_is_offered_to_others(module: str) -> None:
+    names = defined_symbols(module_path(module))
     assert any(name.startswith("PyInit_") for name in names), "the reader reads"
     assert not sorted(name for name in names if name.startswith(FFMPEG_PREFIXES))
 
 
-def test_no_ffmpeg_library_of_the_system_is_needed() -> None:
-    library = ctypes.CDLL(str(_core.__file__))
-    for name in ("avcodec_open2", "avformat_open_input", "sws_scale", "av_malloc"):
+@pytest.mark.parametrize("module", MODULES)
+def test_no_such_library_of_the_system_is_needed(module: str) -> None:
+    library = ctypes.CDLL(str(module_path(module)))
+    for name in (
+        "avcodec_open2",
+        "avformat_open_input",
+        "sws_scale",
+        "av_malloc",
+        "x264_encoder_close",
+        "x265_api_get",
+    ):
         assert not hasattr(library, name), f"{name} comes from a library that the module links"
+
+
+def test_the_decoder_holds_nothing_of_the_gpl_encoders() -> None:
+    def has_x264_settings(module: str) -> bool:
+        return b"b-pyramid" in module_path(module).read_bytes()
+
+    assert has_x264_settings("_encoder")
+    assert not has_x264_settings("_core")
 
 
 def decode_with_all(path: str, first: str, names: list[str]) -> dict[str, list[int]]:

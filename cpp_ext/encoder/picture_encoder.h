@@ -57,7 +57,6 @@ struct CodedPicture {
   std::vector<std::uint8_t> bytes;
   std::int64_t frame = 0;  // number in the episode, in presentation order
   PictureType type = PictureType::kB;
-  bool key = false;
 };
 
 class PictureEncoder {

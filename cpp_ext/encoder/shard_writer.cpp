@@ -212,7 +212,8 @@ void ShardWriter::write_picture(const CodedPicture& picture, std::int64_t end_pt
   packet->pts = pts * time_base_.num;
   packet->dts = next_dts_.front() * time_base_.num;
   packet->duration = (end_pts - pts) * time_base_.num;
-  packet->flags = picture.key ? AV_PKT_FLAG_KEY : 0;
+  // Readers that seek by these flags would miss the B pictures that an open GOP shows before its first picture.
+  packet->flags = picture.type == PictureType::kIdr ? AV_PKT_FLAG_KEY : 0;
   next_dts_.pop_front();
   check_write(av_write_frame(muxer_.get(), packet.get()));
 }

@@ -165,11 +165,7 @@ class X265Encoder final : public PictureEncoder {
       return std::nullopt;
     }
     const auto* type = std::ranges::find(kTypes, out.sliceType, &std::pair<PictureType, int>::second);
-    const std::span<const x265_nal> units(nals, count);
-    const bool key = std::ranges::any_of(units, [](const x265_nal& nal) {
-      return nal.type >= NAL_UNIT_CODED_SLICE_BLA_W_LP && nal.type <= NAL_UNIT_CODED_SLICE_CRA;
-    });
-    return CodedPicture{joined(units), out.pts, type->first, key};
+    return CodedPicture{joined({nals, count}), out.pts, type->first};
   }
 
   const x265_api* api_;
