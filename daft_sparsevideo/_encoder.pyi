@@ -1,13 +1,12 @@
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Sequence
 
 import numpy
-from numpy.typing import NDArray
+import numpy.typing
 
 
 class ShardWriter:
     def __init__(self, path: str, *, codec: str, width: int, height: int, time_base: tuple[int, int], average_fps: tuple[int, int] = (30, 1), bit_depth: int = 8, preset: str = 'medium', crf: float | None = None, qp: int | None = None, reference_b: bool = False, num_threads: int = 1, color_primaries: int = 2, color_trc: int = 2, color_space: int = 2, color_range: int = 0, chroma_location: int = 0, sample_aspect_ratio: tuple[int, int] = (0, 1)) -> None: ...
 
-    def encode_episode(self, frames: Iterable[object], pts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], types: str, *, end_pts: int | None = None) -> int: ...
+    def encode_episode(self, frames: Iterable[Sequence[numpy.typing.NDArray[numpy.integer]]], pts: numpy.typing.NDArray[numpy.int64], types: str, *, end_pts: int | None = None) -> int: ...
 
     def close(self) -> None: ...

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daft_sparsevideo import VideoDecoder, _core
+from daft_sparsevideo import VideoDecoder
 from encoding import encode
 from oracle import assert_same_picture, decode_all
 from own_process import run_alone

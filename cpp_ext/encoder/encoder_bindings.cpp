@@ -79,7 +79,7 @@ Picture picture_of(nb::handle frame, const EncoderSettings& settings) {
   return picture;
 }
 
-std::int64_t encode_episode(ShardWriter& writer, const nb::typed<nb::iterable, nb::object>& frames, const PtsArray& pts,
+std::int64_t encode_episode(ShardWriter& writer, const nb::iterable& frames, const PtsArray& pts,
                             const std::string& types, std::optional<std::int64_t> end_pts) {
   EpisodePlan plan{{pts.data(), pts.data() + pts.size()}, picture_types(types), 0};
   const std::size_t count = plan.pts.size();
@@ -140,6 +140,11 @@ NB_MODULE(_encoder, m) {  // NOLINT: nanobind's macro
           "color_trc"_a = 2, "color_space"_a = 2, "color_range"_a = 0, "chroma_location"_a = 0,
           "sample_aspect_ratio"_a = Fraction(0, 1))
       .def("encode_episode", &encode_episode, "frames"_a, "pts"_a, "types"_a, nb::kw_only(),
-           "end_pts"_a = nb::none())
+           "end_pts"_a = nb::none(),
+           nb::sig(
+               "def encode_episode(self, "
+               "frames: "
+               "collections.abc.Iterable[collections.abc.Sequence[numpy.typing.NDArray[numpy.integer]]], "
+               "pts: numpy.typing.NDArray[numpy.int64], types: str, *, end_pts: int | None = None) -> int"))
       .def("close", &ShardWriter::close, nb::call_guard<nb::gil_scoped_release>());
 }

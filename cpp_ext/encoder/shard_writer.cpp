@@ -26,7 +26,7 @@ void check_settings(const EncoderSettings& settings, AVRational time_base) {
   require(settings.bit_depth == 8 || settings.bit_depth == 10,
           "bit_depth is " + std::to_string(settings.bit_depth) + "; it must be 8 or 10");
   require(settings.crf.has_value() != settings.qp.has_value(), "one of crf and qp must be given");
-  const double quantiser = settings.crf ? *settings.crf : *settings.qp;
+  const double quantiser = settings.crf.value_or(settings.qp.value_or(0));
   require(quantiser >= 0 && quantiser <= 51, "crf and qp must lie in [0, 51]");
   require(time_base.num > 0 && time_base.den > 0, "time_base must be positive");
   require(settings.average_fps.num > 0 && settings.average_fps.den > 0, "average_fps must be positive");
@@ -212,7 +212,8 @@ void ShardWriter::write_picture(const CodedPicture& picture, std::int64_t end_pt
   packet->pts = pts * time_base_.num;
   packet->dts = next_dts_.front() * time_base_.num;
   packet->duration = (end_pts - pts) * time_base_.num;
-  // Readers that seek by these flags would miss the B pictures that an open GOP shows before its first picture.
+  // Readers that seek by these flags would miss the B pictures that an open GOP shows before its first
+  // picture.
   packet->flags = picture.type == PictureType::kIdr ? AV_PKT_FLAG_KEY : 0;
   next_dts_.pop_front();
   check_write(av_write_frame(muxer_.get(), packet.get()));

@@ -140,8 +140,7 @@ class X264Encoder final : public PictureEncoder {
     }
     const auto* type = std::ranges::find(kTypes, out.i_type, &std::pair<PictureType, int>::second);
     // The payloads of one picture lie one after the other.
-    return CodedPicture{
-        {nals[0].p_payload, nals[0].p_payload + size}, out.i_pts, type->first};
+    return CodedPicture{{nals[0].p_payload, nals[0].p_payload + size}, out.i_pts, type->first};
   }
 
   std::unique_ptr<x264_t, CloseEncoder> encoder_;

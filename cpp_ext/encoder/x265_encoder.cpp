@@ -57,7 +57,7 @@ void set_param(x265_param& param, const EncoderSettings& settings, int longest_b
   param.internalCsp = X265_CSP_I420;
   param.fpsNum = static_cast<std::uint32_t>(settings.average_fps.num);
   param.fpsDenom = static_cast<std::uint32_t>(settings.average_fps.den);
-  param.log2MaxPocLsb = 10;  // enough for every run of B pictures: the parameter sets are to be those of the other episodes
+  param.log2MaxPocLsb = 10;  // enough for any run of B pictures: the parameter sets are those of all episodes
   param.bRepeatHeaders = 0;
   param.bEmitInfoSEI = 0;
   // Nothing is left to choose: a type, a start or a reference of the encoder's own would lengthen closures.
