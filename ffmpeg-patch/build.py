@@ -20,7 +20,7 @@ from typing import TextIO
 from debian_archive import FetchError
 from source_archive import HERE, Library, SourceArchive, cache_folder, find_source, libraries, say, sha256_of
 
-# Part of the key of every build: add one when a change of this file changes what comes out.
+# Part of the key of every build: add one when a change of this file, of `start` or of `install` changes what comes out.
 RECIPE = 1
 # Variables that would change the build behind the key's back.
 FOREIGN = ("CFLAGS", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "ASFLAGS", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "DESTDIR")
