@@ -50,7 +50,7 @@ def query_on_ray(shards: list[str]) -> dict[str, Any]:
             "seconds": [*(chance.integers(0, 60, ROWS) / 30).tolist(), 99.0, 0.0],
         }
         frame = decode_frames(col("shard"), 0.0, col("seconds"), height=64, width=96, on_error="null")
-        query = daft.from_pydict(rows).repartition(4, "shard").into_batches(64).with_column("frame", frame)
+        query = daft.from_pydict(rows).repartition(4, "shard").with_column("frame", frame)
         answer = query.with_column("opened", opened_here(col("frame"))).to_pydict()
         try:
             daft.from_pydict({"shard": [shards[0] + ".gone"]}).select(decode_frames(col("shard"), 0.0, 0.0)).collect()
