@@ -61,7 +61,7 @@ def ddra_frame_types(
 def encoder_module() -> ModuleType:
     """The compiled module `_encoder`, which is GPL and may have been left out.
 
-    Its `ShardWriter` encodes one episode after the other into an MP4 file, which gets its name when it is complete.
+    Its `ShardWriter` encodes one episode after the other into an MP4 file, which is removed again unless it is closed.
 
     Raises:
         ImportError: It was.
@@ -71,9 +71,9 @@ def encoder_module() -> ModuleType:
         >>> import numpy as np
         >>> grey = [np.full(shape, 128, np.uint8) for shape in ((48, 64), (24, 32), (24, 32))]  # Y, Cb and Cr
         >>> folder = tempfile.mkdtemp()
-        >>> writer = encoder_module().ShardWriter(
-        ...     f"{folder}/shard.mp4", codec="hevc", width=64, height=48, time_base=(1, 30), crf=20.0
-        ... )
+        >>> encoder = encoder_module()
+        >>> settings = encoder.EncoderSettings(codec="hevc", width=64, height=48, crf=20.0)
+        >>> writer = encoder.ShardWriter(f"{folder}/shard.mp4", settings, time_base=(1, 30))
         >>> nbytes = writer.encode_episode([grey] * 9, np.arange(9), ddra_frame_types(9, 4))
         >>> writer.close()
     """

@@ -62,10 +62,12 @@ def evenly(all_types: Iterable[str]) -> list[Episode]:
 
 def open_writer(path: Path, codec: str, **settings: Any) -> Any:
     """A writer of small pictures; the quickest preset, since structure doesn't depend on it."""
-    chosen = {"width": WIDTH, "height": HEIGHT, "time_base": (1, 15360), "preset": "ultrafast"}
+    chosen = {"width": WIDTH, "height": HEIGHT, "preset": "ultrafast"}
     if "qp" not in settings:
         chosen["crf"] = 20.0
-    return _encoder.ShardWriter(str(path), codec=codec, **(chosen | settings))
+    time_base, rotation = settings.pop("time_base", (1, 15360)), settings.pop("rotation", 0)
+    encoder_settings = _encoder.EncoderSettings(codec=codec, **(chosen | settings))
+    return _encoder.ShardWriter(str(path), encoder_settings, time_base=time_base, rotation=rotation)
 
 
 def write_shard(path: Path, codec: str, episodes: Iterable[Episode], **settings: Any) -> Path:

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "encoder/shard_writer.h"
+#include "encoder/trial_encoder.h"
 #include "error_class.h"
 #include "gil.h"
 
@@ -79,6 +80,26 @@ Picture picture_of(nb::handle frame, const EncoderSettings& settings) {
   return picture;
 }
 
+nb::tuple trial_encode(const EncoderSettings& settings, const nb::iterable& frames,
+                       const std::string& types) {
+  TrialEncoder encoder(settings, picture_types(types));
+  for (const nb::handle frame : frames) {
+    const Picture picture = picture_of(frame, settings);
+    const GilRelease release;
+    encoder.add_frame(picture.planes);
+  }
+  Trial trial;
+  {
+    const GilRelease release;
+    trial = encoder.finish();
+  }
+  const std::size_t count = trial.size_bytes.size();
+  using Sizes = nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>>;
+  using Errors = nb::ndarray<nb::numpy, const double, nb::ndim<2>>;
+  return nb::make_tuple(Sizes(trial.size_bytes.data(), {count}).cast(nb::rv_policy::copy),
+                        Errors(trial.squared_error.data(), {count, 3}).cast(nb::rv_policy::copy));
+}
+
 std::int64_t encode_episode(ShardWriter& writer, const nb::iterable& frames, const PtsArray& pts,
                             const std::string& types, std::optional<std::int64_t> end_pts) {
   EpisodePlan plan{{pts.data(), pts.data() + pts.size()}, picture_types(types), 0};
@@ -107,38 +128,48 @@ NB_MODULE(_encoder, m) {  // NOLINT: nanobind's macro
   using namespace sparsevideo;
   nb::set_leak_warnings(false);  // as in _core
   register_errors();
+  nb::class_<EncoderSettings>(m, "EncoderSettings")
+      .def(
+          "__init__",
+          [](EncoderSettings* self, const std::string& codec, int width, int height, int bit_depth,
+             const std::string& preset, const std::string& tune, std::optional<double> crf,
+             std::optional<int> qp, bool reference_b, int num_threads, const Fraction& average_fps,
+             int color_primaries, int color_trc, int color_space, int color_range, int chroma_location,
+             const Fraction& sample_aspect_ratio) {
+            const EncoderSettings settings{.codec = codec_id(codec),
+                                           .width = width,
+                                           .height = height,
+                                           .bit_depth = bit_depth,
+                                           .preset = preset,
+                                           .tune = tune,
+                                           .crf = crf,
+                                           .qp = qp,
+                                           .reference_b = reference_b,
+                                           .num_threads = num_threads,
+                                           .average_fps = rational(average_fps),
+                                           .sample_aspect_ratio = rational(sample_aspect_ratio),
+                                           .color_primaries = static_cast<AVColorPrimaries>(color_primaries),
+                                           .color_trc = static_cast<AVColorTransferCharacteristic>(color_trc),
+                                           .color_space = static_cast<AVColorSpace>(color_space),
+                                           .color_range = static_cast<AVColorRange>(color_range),
+                                           .chroma_location = static_cast<AVChromaLocation>(chroma_location)};
+            check_settings(settings);
+            new (self) EncoderSettings(settings);
+          },
+          nb::kw_only(), "codec"_a, "width"_a, "height"_a, "bit_depth"_a = 8, "preset"_a = "medium",
+          "tune"_a = "psnr", "crf"_a = nb::none(), "qp"_a = nb::none(), "reference_b"_a = false,
+          "num_threads"_a = 1, "average_fps"_a = Fraction(30, 1), "color_primaries"_a = 2, "color_trc"_a = 2,
+          "color_space"_a = 2, "color_range"_a = 0, "chroma_location"_a = 0,
+          "sample_aspect_ratio"_a = Fraction(0, 1));
   nb::class_<ShardWriter>(m, "ShardWriter")
       .def(
           "__init__",
-          [](ShardWriter* self, const std::string& path, const std::string& codec, int width, int height,
-             const Fraction& time_base, const Fraction& average_fps, int bit_depth, const std::string& preset,
-             std::optional<double> crf, std::optional<int> qp, bool reference_b, int num_threads,
-             int color_primaries, int color_trc, int color_space, int color_range, int chroma_location,
-             const Fraction& sample_aspect_ratio) {
-            const EncoderSettings settings{codec_id(codec),
-                                           width,
-                                           height,
-                                           bit_depth,
-                                           preset,
-                                           crf,
-                                           qp,
-                                           reference_b,
-                                           num_threads,
-                                           rational(average_fps),
-                                           rational(sample_aspect_ratio),
-                                           static_cast<AVColorPrimaries>(color_primaries),
-                                           static_cast<AVColorTransferCharacteristic>(color_trc),
-                                           static_cast<AVColorSpace>(color_space),
-                                           static_cast<AVColorRange>(color_range),
-                                           static_cast<AVChromaLocation>(chroma_location)};
+          [](ShardWriter* self, const std::string& path, const EncoderSettings& settings,
+             const Fraction& time_base, int rotation) {
             const GilRelease release;
-            new (self) ShardWriter(path, settings, rational(time_base));
+            new (self) ShardWriter(path, settings, rational(time_base), rotation);
           },
-          "path"_a, nb::kw_only(), "codec"_a, "width"_a, "height"_a, "time_base"_a,
-          "average_fps"_a = Fraction(30, 1), "bit_depth"_a = 8, "preset"_a = "medium", "crf"_a = nb::none(),
-          "qp"_a = nb::none(), "reference_b"_a = false, "num_threads"_a = 1, "color_primaries"_a = 2,
-          "color_trc"_a = 2, "color_space"_a = 2, "color_range"_a = 0, "chroma_location"_a = 0,
-          "sample_aspect_ratio"_a = Fraction(0, 1))
+          "path"_a, "settings"_a, nb::kw_only(), "time_base"_a, "rotation"_a = 0)
       .def("encode_episode", &encode_episode, "frames"_a, "pts"_a, "types"_a, nb::kw_only(),
            "end_pts"_a = nb::none(),
            nb::sig(
@@ -147,4 +178,11 @@ NB_MODULE(_encoder, m) {  // NOLINT: nanobind's macro
                "collections.abc.Iterable[collections.abc.Sequence[numpy.typing.NDArray[numpy.integer]]], "
                "pts: numpy.typing.NDArray[numpy.int64], types: str, *, end_pts: int | None = None) -> int"))
       .def("close", &ShardWriter::close, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "trial_encode", &trial_encode, "settings"_a, "frames"_a, "types"_a,
+      nb::sig(
+          "def trial_encode(settings: EncoderSettings, "
+          "frames: collections.abc.Iterable[collections.abc.Sequence[numpy.typing.NDArray[numpy.integer]]], "
+          "types: str) -> "
+          "tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.float64]]"));
 }

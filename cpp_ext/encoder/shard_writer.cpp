@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 #include "encoder/shard_writer.h"
 
+extern "C" {
+#include <libavutil/display.h>
+}
+
 #include <algorithm>
 #include <filesystem>
 #include <stdexcept>
@@ -9,63 +13,21 @@
 namespace sparsevideo {
 namespace {
 
-bool is_b(PictureType type) { return type == PictureType::kB || type == PictureType::kReferenceB; }
-
-void check_settings(const EncoderSettings& settings, AVRational time_base) {
-  const auto require = [](bool holds, const std::string& text) {
-    if (!holds) {
-      throw std::invalid_argument(text);
-    }
-  };
-  const std::string size = std::to_string(settings.width) + "x" + std::to_string(settings.height);
-  require(settings.width > 0 && settings.height > 0, "a picture of " + size + " has no pixels");
-  require(
-      settings.width % 2 == 0 && settings.height % 2 == 0,
-      size +
-          " is odd: 4:2:0 pictures have one chroma sample for 2x2 pixels, crop or pad to even sizes first");
-  require(settings.bit_depth == 8 || settings.bit_depth == 10,
-          "bit_depth is " + std::to_string(settings.bit_depth) + "; it must be 8 or 10");
-  require(settings.crf.has_value() != settings.qp.has_value(), "one of crf and qp must be given");
-  const double quantiser = settings.crf.value_or(settings.qp.value_or(0));
-  require(quantiser >= 0 && quantiser <= 51, "crf and qp must lie in [0, 51]");
-  require(time_base.num > 0 && time_base.den > 0, "time_base must be positive");
-  require(settings.average_fps.num > 0 && settings.average_fps.den > 0, "average_fps must be positive");
-  require(settings.num_threads > 0, "num_threads must be at least 1");
+void require(bool holds, const std::string& text) {
+  if (!holds) {
+    throw std::invalid_argument(text);
+  }
 }
 
 void check_plan(const EpisodePlan& plan, bool reference_b, std::int64_t written_until) {
-  const auto require = [](bool holds, const std::string& text) {
-    if (!holds) {
-      throw std::invalid_argument(text);
-    }
-  };
-  require(!plan.pts.empty(), "an episode has at least one frame");
   require(plan.pts.size() == plan.types.size(),
           std::to_string(plan.types.size()) + " types for " + std::to_string(plan.pts.size()) + " frames");
-  require(plan.types.front() == PictureType::kIdr, "the first frame's type must be I");
-  require(!is_b(plan.types.back()),
-          "the last frame's type can't be B or b: nothing comes after it to refer to");
-  for (std::size_t i = 1; i < plan.types.size(); ++i) {
-    require(plan.types[i] != PictureType::kIdr || !is_b(plan.types[i - 1]),
-            "frame " + std::to_string(i) + " is an I after a B: nothing before an I refers to it");
-  }
-  require(reference_b || std::ranges::find(plan.types, PictureType::kReferenceB) == plan.types.end(),
-          "a type is B, which needs reference_b=True");
+  check_types(plan.types, reference_b);
   require(plan.pts.front() >= written_until, "the episode starts at pts " + std::to_string(plan.pts.front()) +
                                                  ", before the end of what is written, " +
                                                  std::to_string(written_until));
   require(std::ranges::adjacent_find(plan.pts, std::greater_equal{}) == plan.pts.end(), "pts must rise");
   require(plan.end_pts > plan.pts.back(), "end_pts must lie after the last frame's pts");
-}
-
-int longest_b_run(const std::vector<PictureType>& types) {
-  int longest = 0;
-  int run = 0;
-  for (const PictureType type : types) {
-    run = is_b(type) ? run + 1 : 0;
-    longest = std::max(longest, run);
-  }
-  return longest;
 }
 
 void set_parameters(AVCodecParameters& parameters, const EncoderSettings& settings,
@@ -92,28 +54,31 @@ void set_parameters(AVCodecParameters& parameters, const EncoderSettings& settin
   parameters.extradata_size = static_cast<int>(size);
 }
 
-}  // namespace
-
-std::unique_ptr<PictureEncoder> make_encoder(const EncoderSettings& settings, int longest_b_run) {
-  return settings.codec == AV_CODEC_ID_HEVC ? make_x265_encoder(settings, longest_b_run)
-                                            : make_x264_encoder(settings, longest_b_run);
+void set_rotation(AVCodecParameters& parameters, int rotation) {
+  AVPacketSideData* data =
+      av_packet_side_data_new(&parameters.coded_side_data, &parameters.nb_coded_side_data,
+                              AV_PKT_DATA_DISPLAYMATRIX, 9 * sizeof(std::int32_t), 0);
+  check_allocated(data);
+  // The matrix counts counter-clockwise, and is told the opposite.
+  av_display_rotation_set(reinterpret_cast<std::int32_t*>(data->data), rotation);
 }
 
-ShardWriter::ShardWriter(std::string path, EncoderSettings settings, AVRational time_base)
-    : path_(std::move(path)),
-      partial_path_(path_ + ".partial"),
-      settings_(std::move(settings)),
-      time_base_(time_base) {
-  check_settings(settings_, time_base_);
+}  // namespace
+
+ShardWriter::ShardWriter(std::string path, EncoderSettings settings, AVRational time_base, int rotation)
+    : path_(std::move(path)), settings_(std::move(settings)), time_base_(time_base), rotation_(rotation) {
+  check_settings(settings_);
+  require(time_base.num > 0 && time_base.den > 0, "time_base must be positive");
+  require(rotation % 90 == 0, "rotation is " + std::to_string(rotation) + "; it must be a multiple of 90");
   av_log_set_level(AV_LOG_QUIET);  // what fails is told by its code
-  parameter_sets_ = make_encoder(settings_, 0)->parameter_sets();
+  parameter_sets_ = make_encoder(settings_, {})->parameter_sets();
 }
 
 ShardWriter::~ShardWriter() {
   if (muxer_ != nullptr) {
     muxer_.reset();
     std::error_code ignored;
-    std::filesystem::remove(partial_path_, ignored);
+    std::filesystem::remove(path_, ignored);
   }
 }
 
@@ -123,7 +88,7 @@ void ShardWriter::begin_episode(EpisodePlan plan) {
   plan_ = std::move(plan);
   frames_taken_ = 0;
   coded_.clear();
-  auto encoder = make_encoder(settings_, longest_b_run(plan_.types));
+  auto encoder = make_encoder(settings_, plan_.types);
   if (encoder->parameter_sets() != parameter_sets_) {
     throw std::logic_error("the episode's parameter sets are not those of the shard");
   }
@@ -186,9 +151,12 @@ void ShardWriter::open_file(const std::vector<std::uint8_t>& parameter_sets) {
   AVFormatContext* context = nullptr;
   check_write(avformat_alloc_output_context2(&context, nullptr, "mp4", nullptr));
   MuxerPtr muxer(context);
-  muxer->url = check_allocated(av_strdup(("file:" + partial_path_).c_str()));
+  muxer->url = check_allocated(av_strdup(("file:" + path_).c_str()));
   AVStream* stream = check_allocated(avformat_new_stream(muxer.get(), nullptr));
   set_parameters(*stream->codecpar, settings_, parameter_sets);
+  if (rotation_ != 0) {
+    set_rotation(*stream->codecpar, rotation_);
+  }
   stream->sample_aspect_ratio = settings_.sample_aspect_ratio;
   stream->avg_frame_rate = settings_.average_fps;
   // The file counts in 1/den, edit lists too: every pts is kept as it is.
@@ -225,11 +193,6 @@ void ShardWriter::close() {
   }
   check_write(av_write_trailer(muxer_.get()));
   check_write(avio_closep(&muxer_->pb));
-  std::error_code code;
-  std::filesystem::rename(partial_path_, path_, code);
-  if (code) {
-    throw Error(ErrorKind::kWrite, path_ + ": " + code.message());
-  }
   muxer_.reset();
 }
 

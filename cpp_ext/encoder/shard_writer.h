@@ -27,11 +27,11 @@ struct EpisodePlan {
   std::int64_t end_pts = 0;        // where the last frame's display ends
 };
 
-/// The file appears under its name when it is complete; until then it is called `<path>.partial`.
+/// The file is removed again unless `close` completes it.
 class ShardWriter {
  public:
   /// Throws std::invalid_argument when the settings make no stream.
-  ShardWriter(std::string path, EncoderSettings settings, AVRational time_base);
+  ShardWriter(std::string path, EncoderSettings settings, AVRational time_base, int rotation);
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
   ~ShardWriter();
@@ -47,7 +47,7 @@ class ShardWriter {
   /// Writes the episode, all of whose frames were added; returns its coded bytes.
   std::int64_t end_episode();
 
-  /// Completes the file and gives it its name.
+  /// Completes the file.
   void close();
 
  private:
@@ -57,9 +57,9 @@ class ShardWriter {
   void check_write(int code);
 
   std::string path_;
-  std::string partial_path_;
   EncoderSettings settings_;
   AVRational time_base_;
+  int rotation_;  // degrees clockwise by which a player is to turn the pictures
   std::vector<std::uint8_t> parameter_sets_;
   MuxerPtr muxer_;
 

@@ -7,6 +7,7 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -40,8 +41,9 @@ void set_colour(x264_param_t& param, const EncoderSettings& settings) {
 
 x264_param_t make_param(const EncoderSettings& settings, int longest_b_run) {
   x264_param_t param;
-  if (x264_param_default_preset(&param, settings.preset.c_str(), "psnr") < 0) {
-    throw std::invalid_argument("x264 has no preset " + settings.preset);
+  const char* tune = settings.tune.empty() ? nullptr : settings.tune.c_str();
+  if (x264_param_default_preset(&param, settings.preset.c_str(), tune) < 0) {
+    throw std::invalid_argument("x264 has no preset " + settings.preset + ", or no tune " + settings.tune);
   }
   param.i_log_level = X264_LOG_NONE;
   param.i_threads = settings.num_threads;
@@ -65,6 +67,8 @@ x264_param_t make_param(const EncoderSettings& settings, int longest_b_run) {
   param.i_bframe = std::max(2, longest_b_run);  // at least 2, so that it does not change the parameter sets
   param.i_bframe_adaptive = X264_B_ADAPT_NONE;
   param.i_bframe_pyramid = settings.reference_b ? X264_B_PYRAMID_STRICT : X264_B_PYRAMID_NONE;
+  param.b_full_recon = settings.shows_decoded ? 1 : 0;
+  param.analyse.i_chroma_qp_offset = settings.chroma_qp_offset();
   param.rc.b_mb_tree = 1;
   param.rc.i_lookahead = std::max(param.rc.i_lookahead, param.i_bframe + 2);
   param.rc.i_rc_method = settings.qp ? X264_RC_CQP : X264_RC_CRF;
@@ -80,7 +84,11 @@ struct CloseEncoder {
 
 class X264Encoder final : public PictureEncoder {
  public:
-  X264Encoder(const EncoderSettings& settings, int longest_b_run) {
+  X264Encoder(const EncoderSettings& settings, int longest_b_run)
+      : shows_decoded_(settings.shows_decoded),
+        sample_bytes_(settings.bit_depth > 8 ? 2 : 1),
+        chroma_width_bytes_(settings.width / 2 * static_cast<int>(sample_bytes_)),
+        chroma_height_(settings.height / 2) {
     x264_param_t param = make_param(settings, longest_b_run);
     encoder_.reset(x264_encoder_open(&param));
     csp_ = param.i_csp;
@@ -140,11 +148,37 @@ class X264Encoder final : public PictureEncoder {
     }
     const auto* type = std::ranges::find(kTypes, out.i_type, &std::pair<PictureType, int>::second);
     // The payloads of one picture lie one after the other.
-    return CodedPicture{{nals[0].p_payload, nals[0].p_payload + size}, out.i_pts, type->first};
+    CodedPicture coded{{nals[0].p_payload, nals[0].p_payload + size}, out.i_pts, type->first, {}};
+    if (shows_decoded_) {
+      separate_chroma(out.img);
+      coded.decoded = {{out.img.plane[0], chroma_[0].data(), chroma_[1].data()},
+                       {out.img.i_stride[0], chroma_width_bytes_, chroma_width_bytes_}};
+    }
+    return coded;
+  }
+
+  /// x264 holds the samples of Cb and Cr by turns.
+  void separate_chroma(const x264_image_t& image) {
+    const auto width_bytes = static_cast<std::size_t>(chroma_width_bytes_);
+    for (std::size_t i = 0; i < 2; ++i) {
+      chroma_[i].resize(width_bytes * static_cast<std::size_t>(chroma_height_));
+      for (int y = 0; y < chroma_height_; ++y) {
+        const std::uint8_t* row = image.plane[1] + static_cast<std::ptrdiff_t>(y) * image.i_stride[1];
+        std::uint8_t* out = chroma_[i].data() + static_cast<std::size_t>(y) * width_bytes;
+        for (std::size_t x = 0; x < width_bytes; x += sample_bytes_) {
+          std::memcpy(out + x, row + 2 * x + i * sample_bytes_, sample_bytes_);
+        }
+      }
+    }
   }
 
   std::unique_ptr<x264_t, CloseEncoder> encoder_;
   int csp_ = 0;
+  bool shows_decoded_;
+  std::size_t sample_bytes_;
+  int chroma_width_bytes_;
+  int chroma_height_;
+  std::array<std::vector<std::uint8_t>, 2> chroma_;  // Cb and Cr of the last coded picture
   std::int64_t taken_ = 0;
 };
 

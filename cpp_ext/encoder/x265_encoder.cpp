@@ -70,6 +70,8 @@ void set_param(x265_param& param, const EncoderSettings& settings, int longest_b
   param.bFrameAdaptive = X265_B_ADAPT_NONE;
   param.bBPyramid = settings.reference_b ? 1 : 0;
   param.lookaheadDepth = std::max(param.lookaheadDepth, param.bframes + 2);
+  param.cbQpOffset = settings.chroma_qp_offset();
+  param.crQpOffset = settings.chroma_qp_offset();
   param.rc.cuTree = settings.qp ? 0 : 1;
   param.rc.rateControlMode = settings.qp ? X265_RC_CQP : X265_RC_CRF;
   param.rc.qp = settings.qp.value_or(0);
@@ -87,8 +89,9 @@ class X265Encoder final : public PictureEncoder {
     param_.reset(api_->param_alloc());
     param_.get_deleter().api = api_;
     check_allocated(param_.get());
-    if (api_->param_default_preset(param_.get(), settings.preset.c_str(), "psnr") < 0) {
-      throw std::invalid_argument("x265 has no preset " + settings.preset);
+    const char* tune = settings.tune.empty() ? nullptr : settings.tune.c_str();
+    if (api_->param_default_preset(param_.get(), settings.preset.c_str(), tune) < 0) {
+      throw std::invalid_argument("x265 has no preset " + settings.preset + ", or no tune " + settings.tune);
     }
     set_param(*param_, settings, longest_b_run);
     const std::string pool = settings.num_threads > 1 ? std::to_string(settings.num_threads) : "none";
@@ -165,7 +168,12 @@ class X265Encoder final : public PictureEncoder {
       return std::nullopt;
     }
     const auto* type = std::ranges::find(kTypes, out.sliceType, &std::pair<PictureType, int>::second);
-    return CodedPicture{joined({nals, count}), out.pts, type->first};
+    CodedPicture picture_out{joined({nals, count}), out.pts, type->first, {}};
+    for (std::size_t i = 0; i < 3; ++i) {
+      picture_out.decoded.data[i] = static_cast<std::uint8_t*>(out.planes[i]);
+      picture_out.decoded.stride_bytes[i] = out.stride[i];
+    }
+    return picture_out;
   }
 
   const x265_api* api_;
