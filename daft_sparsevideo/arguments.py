@@ -77,6 +77,13 @@ def check_count(name: str, count: object, unit: str) -> int:
     return int(count)
 
 
+def check_number(name: str, number: object) -> float:
+    """Return `number`; raise TypeError for what is none."""
+    if isinstance(number, bool) or not isinstance(number, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, not {type(number).__name__}")
+    return float(number)
+
+
 def check_picture(
     height: int | None, width: int | None, mode: object, *, apply_rotation: bool, num_threads: int | None
 ) -> Picture:

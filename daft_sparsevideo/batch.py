@@ -336,3 +336,9 @@ def _source(column: Series, row: int, identity: _Identity) -> ShardSource:
     if isinstance(identity, str):
         return ShardSource.of_path(identity)
     return ShardSource.of_file(column.slice(row, row + 1).to_pylist()[0], io_config=identity[3])
+
+
+def shard_sources(column: Series) -> list[ShardSource | None]:
+    """Where the bytes of each row's shard are; None for null."""
+    identities = _identities(column)
+    return [None if identity is None else _source(column, row, identity) for row, identity in enumerate(identities)]

@@ -3,15 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
 from typing import Literal
 
+Closure = Literal[3, 4]
+"""Pictures that a frame takes at most."""
+
+MAX_INTERVAL = 64
+"""Frames from one anchor to the next: as many B pictures as the encoders take, and the anchor."""
+
 
 def ddra_frame_types(
-    num_frames: int, interval: int, *, cuts: Iterable[int] = (), closure: Literal[3, 4] = 3, closed: bool = False
+    num_frames: int,
+    interval: int | Sequence[tuple[int, int]],
+    *,
+    cuts: Iterable[int] = (),
+    closure: Closure = 3,
+    closed: bool = False,
 ) -> str:
     """The type of every frame of an episode, for `_encoder.ShardWriter.encode_episode`.
 
@@ -20,7 +31,8 @@ def ddra_frame_types(
 
     Args:
         num_frames: Frames of the episode, at least 1.
-        interval: Frames from one anchor to the next, at least 1.
+        interval: Frames from one anchor to the next, at least 1; or the first frame and the interval of every
+            section, the first of which begins with frame 0. A section begins with an anchor.
         cuts: Frames that are anchors too; the next one is an interval after it.
         closure: Pictures that any frame takes at most, itself included. With 4, the middle one of two or more B
             pictures is a reference of the others: a smaller file.
@@ -41,13 +53,19 @@ def ddra_frame_types(
         'IbbPIbbPIbP'
         >>> ddra_frame_types(11, 4, closure=4, cuts=[6])
         'IbBbibibBbi'
+        >>> ddra_frame_types(11, [(0, 2), (4, 6)])
+        'IbibibbbbbP'
     """
-    if num_frames < 1 or interval < 1:
+    sections = dict([(0, interval)] if isinstance(interval, int) else interval)
+    if num_frames < 1 or 0 not in sections or min(sections.values()) < 1:
         raise ValueError(f"num_frames is {num_frames} and interval {interval}; both must be at least 1")
     if closure not in {3, 4}:
         raise ValueError(f"closure is {closure}; it must be 3 or 4")
-    starts = sorted({0, *(cut for cut in cuts if 0 < cut < num_frames)})
-    anchors = [frame for start, stop in pairwise([*starts, num_frames]) for frame in range(start, stop, interval)]
+    starts = sorted(start for start in {*sections, *cuts} if 0 <= start < num_frames)
+    anchors: list[int] = []
+    for start, stop in pairwise([*starts, num_frames]):
+        step = sections[max(first for first in sections if first <= start)]
+        anchors += range(start, stop, step)
     types = ""
     for anchor, after in pairwise([*anchors, num_frames]):
         is_last = closed or after == num_frames  # the anchor after it is none for these B pictures

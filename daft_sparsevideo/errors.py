@@ -40,6 +40,10 @@ class ShardWriteError(SparseVideoError, OSError):
     """A shard cannot be written: no such folder, no right, no space."""
 
 
+class GateError(SparseVideoError, ValueError):
+    """A shard that was written is not what was asked for: frames, times, closures or quality."""
+
+
 class ShardFormatError(SparseVideoError, ValueError):
     """The shard is not a video, has no video stream, or its container or codec is not supported."""
 

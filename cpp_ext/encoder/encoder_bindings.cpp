@@ -179,6 +179,9 @@ NB_MODULE(_encoder, m) {  // NOLINT: nanobind's macro
                "pts: numpy.typing.NDArray[numpy.int64], types: str, *, end_pts: int | None = None) -> int"))
       .def("close", &ShardWriter::close, nb::call_guard<nb::gil_scoped_release>());
   m.def(
+      "encoder_version", [](const std::string& codec) { return encoder_version(codec_id(codec)); },
+      "codec"_a);
+  m.def(
       "trial_encode", &trial_encode, "settings"_a, "frames"_a, "types"_a,
       nb::sig(
           "def trial_encode(settings: EncoderSettings, "

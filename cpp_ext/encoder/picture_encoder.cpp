@@ -62,4 +62,8 @@ std::unique_ptr<PictureEncoder> make_encoder(const EncoderSettings& settings,
                                             : make_x264_encoder(settings, longest);
 }
 
+std::string encoder_version(AVCodecID codec) {
+  return codec == AV_CODEC_ID_HEVC ? x265_version() : x264_version();
+}
+
 }  // namespace sparsevideo

@@ -94,6 +94,11 @@ class PictureEncoder {
 std::unique_ptr<PictureEncoder> make_encoder(const EncoderSettings& settings,
                                              const std::vector<PictureType>& types);
 
+/// Name and version of the encoder of a codec.
+std::string encoder_version(AVCodecID codec);
+
+std::string x264_version();
+std::string x265_version();
 std::unique_ptr<PictureEncoder> make_x264_encoder(const EncoderSettings& settings, int longest_b_run);
 std::unique_ptr<PictureEncoder> make_x265_encoder(const EncoderSettings& settings, int longest_b_run);
 

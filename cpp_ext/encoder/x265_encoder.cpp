@@ -185,6 +185,8 @@ class X265Encoder final : public PictureEncoder {
 
 }  // namespace
 
+std::string x265_version() { return std::string("x265 ") + x265_version_str; }
+
 std::unique_ptr<PictureEncoder> make_x265_encoder(const EncoderSettings& settings, int longest_b_run) {
   return std::make_unique<X265Encoder>(settings, longest_b_run);
 }

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far apart anchors stand: chosen by what trial encodes of samples cost, and how they come out.
+
+A long interval saves intra pictures, but its B pictures are far from what they are predicted from: the best one depends
+on how much moves. An episode is cut into sections of about `SECTION_FRAMES`. Of each, `SAMPLE_FRAMES` in the middle
+are encoded at the encoder's quickest preset, with two intervals first, and with the next one on the side of the
+better. Bytes and PSNR of a trial make one figure by the slope of the rate-distortion curve, which is measured once a
+shard: that figure is the bytes at equal PSNR. The quickest preset predicts worse than others, the more so the farther
+the anchors: `_QUICK_PRESET_BIAS` is by how much, as measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from daft_sparsevideo.ddra import ddra_frame_types
+from daft_sparsevideo.source_video import Planes, copied_planes, planes_of
+
+INTERVALS = (4, 8, 16, 32)
+SECTION_FRAMES = 256
+SAMPLE_FRAMES = INTERVALS[-1] + 1  # the longest interval and the anchor behind it
+
+# Bytes at equal PSNR at the quickest preset over those at "medium", relative to interval 4: the mean over 12 samples
+# of two cameras, static and moving, of ../benchmarks' robot recordings (spread: 3 %).
+_QUICK_PRESET_BIAS = {
+    "hevc": {4: 1.0, 8: 1.047, 16: 1.176, 32: 1.235},
+    "h264": {4: 1.0, 8: 1.0, 16: 1.0, 32: 1.0},
+}
+QUICK_PRESET = {"hevc": "ultrafast", "h264": "superfast"}
+
+_CUT_LEVELS = 12.0  # of 255, that the mean luma sample changes at a cut
+_CUT_RATIO = 4.0  # and by how much more than at the frames before it
+_CUT_MEMORY = 8  # frames
+_CUT_STEP = 8  # one of as many rows and columns is looked at
+
+# How much of the squared error of Y, Cb and Cr there is in R, G and B (mean of the three), by the matrix of BT.601
+# in the limited range: enough to compare structures of one encoder.
+_RGB_ERROR_OF_PLANES = np.array([1.164**2, (0.392**2 + 2.017**2) / 3, (1.596**2 + 0.813**2) / 3])
+
+
+class TrialEncode(Protocol):
+    """Bytes and mean squared errors of Y, Cb and Cr, [N] and [N, 3], of frames with such types."""
+
+    def __call__(  # noqa: D102 - as the class says
+        self, frames: list[Planes], types: str, *, crf_step: float
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]: ...
+
+
+@dataclass(frozen=True)
+class EpisodeStructure:
+    """Where the anchors of one episode stand.
+
+    Attributes:
+        sections: First frame and interval of each section, the first of which begins with frame 0.
+        cuts: Frames that are anchors too.
+    """
+
+    sections: tuple[tuple[int, int], ...]
+    cuts: tuple[int, ...] = ()
+
+
+@dataclass
+class IntervalChooser:
+    """Takes the frames of a shard in order, and chooses the structure of each episode.
+
+    Args:
+        encode: The trial encode.
+        codec: "hevc" or "h264".
+        fixed: An interval that is chosen already, without cuts; None: choose.
+    """
+
+    encode: TrialEncode
+    codec: str
+    fixed: int | None = None
+    _slope: float | None = field(default=None, init=False)  # of the logarithm of bytes over PSNR
+
+    def choose(
+        self, frames: Iterator[Any], num_frames: int, keep: Callable[[list[Planes], int], None]
+    ) -> EpisodeStructure:
+        """Choose the structure of the next episode.
+
+        Args:
+            frames: Iterator of `av.VideoFrame`, from which the episode's are taken.
+            num_frames: Frames of the episode.
+            keep: Is given the planes of each sample, and its interval.
+        """
+        cuts = CutDetector()
+        sections: list[tuple[int, int]] = []
+        for start, stop in section_bounds(num_frames):
+            first, last = sample_bounds(start, stop)
+            sample = []
+            for number in range(start, stop):
+                frame = next(frames)
+                cuts.look(number, planes_of(frame)[0])
+                if first <= number < last:
+                    sample.append(copied_planes(frame))
+            interval = self.fixed or self._best(sample)
+            keep(sample, interval)
+            if not sections or sections[-1][1] != interval:
+                sections.append((start, interval))
+        return EpisodeStructure(tuple(sections), () if self.fixed else tuple(cuts.found))
+
+    def _best(self, sample: list[Planes]) -> int:
+        if len(sample) <= INTERVALS[0]:
+            return INTERVALS[0]
+        scores = {interval: self._score(sample, interval) for interval in INTERVALS[1:3]}
+        beside = INTERVALS[3] if scores[INTERVALS[2]] < scores[INTERVALS[1]] else INTERVALS[0]
+        scores[beside] = self._score(sample, beside)
+        return min(scores, key=scores.__getitem__)
+
+    def _score(self, sample: list[Planes], interval: int) -> float:
+        """The logarithm of the bytes at equal PSNR, but for a constant."""
+        log_bytes, psnr = self._measure(sample, interval, 0.0)
+        if self._slope is None:
+            finer_bytes, finer_psnr = self._measure(sample, interval, -4.0)
+            self._slope = max(0.05, (finer_bytes - log_bytes) / max(finer_psnr - psnr, 0.1))
+        return log_bytes - self._slope * psnr - math.log(_QUICK_PRESET_BIAS[self.codec][interval])
+
+    def _measure(self, sample: list[Planes], interval: int, crf_step: float) -> tuple[float, float]:
+        size_bytes, errors = self.encode(sample, ddra_frame_types(len(sample), interval), crf_step=crf_step)
+        counted = (
+            len(sample) - 1 if len(sample) == SAMPLE_FRAMES else len(sample)
+        )  # the last one opens the next interval
+        rgb_error = errors[:counted] @ _RGB_ERROR_OF_PLANES
+        psnr_db = 10 * np.log10(255**2 / np.maximum(rgb_error, 255**2 / 1e10))
+        return math.log(size_bytes[:counted].sum()), float(psnr_db.mean())
+
+
+@dataclass
+class CutDetector:
+    """Finds frames that have little to do with the one before."""
+
+    found: list[int] = field(default_factory=list)
+    _last: npt.NDArray[np.floating] | None = None
+    _changes: deque[float] = field(default_factory=lambda: deque(maxlen=_CUT_MEMORY))
+
+    def look(self, number: int, luma: npt.NDArray[Any]) -> None:
+        """Take the next frame's luma."""
+        levels = luma[::_CUT_STEP, ::_CUT_STEP] / np.float32(4 if luma.dtype == np.uint16 else 1)
+        if self._last is not None:
+            change = float(np.abs(levels - self._last).mean())
+            usual = float(np.median(self._changes)) if self._changes else 0.0
+            if change > _CUT_LEVELS and change > _CUT_RATIO * usual:
+                self.found.append(number)
+                self._changes.clear()
+            else:
+                self._changes.append(change)
+        self._last = levels
+
+
+def section_bounds(num_frames: int) -> list[tuple[int, int]]:
+    """Sections of an episode, as even as whole intervals of 32 allow.
+
+    >>> section_bounds(100), section_bounds(640)
+    ([(0, 100)], [(0, 320), (320, 640)])
+    """
+    count = max(1, round(num_frames / SECTION_FRAMES))
+    step = INTERVALS[-1]
+    bounds = [round(num_frames * part / count / step) * step for part in range(count)] + [num_frames]
+    return list(pairwise(bounds))
+
+
+def sample_bounds(start: int, stop: int) -> tuple[int, int]:
+    """The frames in the middle of a section that stand for all of it.
+
+    >>> sample_bounds(0, 100), sample_bounds(40, 50)
+    ((33, 66), (40, 50))
+    """
+    first = max(start, (start + stop - SAMPLE_FRAMES) // 2)
+    return first, min(stop, first + SAMPLE_FRAMES)
