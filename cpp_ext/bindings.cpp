@@ -92,11 +92,13 @@ std::unique_ptr<ByteSource> make_source(const nb::object& source) {
   return std::make_unique<PythonFileSource>(source);
 }
 
-std::shared_ptr<Shard> open_shard(const nb::object& source, const std::string& name) {
+std::shared_ptr<Shard> open_shard(const nb::object& source, const std::string& name,
+                                  const IndexContents* contents) {
   try {
     auto bytes = make_source(source);
     const GilRelease release;
-    return std::make_shared<Shard>(std::move(bytes));
+    return contents == nullptr ? std::make_shared<Shard>(std::move(bytes))
+                               : std::make_shared<Shard>(std::move(bytes), *contents);
   } catch (const Error& error) {
     throw Error(error.kind(), name.empty() ? error.what() : name + ": " + error.what());
   }
@@ -210,6 +212,72 @@ std::int64_t total_bytes(std::span<const PacketRecord> packets) {
   return bytes;
 }
 
+nb::bytes bytes_object(const std::vector<std::uint8_t>& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+
+std::vector<std::uint8_t> bytes_of(nb::handle object) {
+  const auto bytes = nb::cast<nb::bytes>(object);
+  const auto* data = static_cast<const std::uint8_t*>(bytes.data());
+  return {data, data + bytes.size()};
+}
+
+nb::object fact_object(std::int64_t number) { return nb::int_(number); }
+nb::object fact_object(const std::string& text) { return nb::str(text.c_str(), text.size()); }
+nb::object fact_object(const std::vector<std::uint8_t>& bytes) { return bytes_object(bytes); }
+nb::object fact_object(const std::vector<StateEvent>& events) {
+  nb::list list;
+  for (const StateEvent& event : events) {
+    list.append(nb::make_tuple(event.picture, bytes_object(event.bytes)));
+  }
+  return list;
+}
+
+void take_fact(nb::handle object, std::int64_t& number) { number = nb::cast<std::int64_t>(object); }
+void take_fact(nb::handle object, std::string& text) { text = nb::cast<std::string>(object); }
+void take_fact(nb::handle object, std::vector<std::uint8_t>& bytes) { bytes = bytes_of(object); }
+void take_fact(nb::handle object, std::vector<StateEvent>& events) {
+  for (const nb::handle event : nb::cast<nb::list>(object)) {
+    const auto [picture, bytes] = nb::cast<std::pair<std::int32_t, nb::bytes>>(event);
+    events.push_back({picture, bytes_of(bytes)});
+  }
+}
+
+nb::dict facts_of(const IndexContents& contents) {
+  nb::dict facts;
+  visit_facts(contents, [&](const char* name, const auto& fact) { facts[name] = fact_object(fact); });
+  return facts;
+}
+
+nb::dict columns_of(const IndexContents& contents) {
+  nb::dict columns;
+  visit_columns(contents, [&]<typename T>(const char* name, const std::vector<T>& values) {
+    columns[name] = nb::cast(make_column<T>(values, std::identity{}), nb::rv_policy::move);
+  });
+  return columns;
+}
+
+/// Values that are missing or of another type are an Error(kIndex): they come out of a file.
+IndexContents make_contents(const nb::dict& facts, const nb::dict& columns) {
+  IndexContents contents;
+  const auto take = [](const nb::dict& from, const char* name, const auto& convert) {
+    try {
+      convert(nb::object(from[name]));
+    } catch (const std::exception&) {  // a KeyError, or a cast that failed
+      throw Error(ErrorKind::kIndex, std::string(name) + " is missing or of another type");
+    }
+  };
+  visit_facts(contents, [&](const char* name, auto& fact) {
+    take(facts, name, [&](const nb::object& object) { take_fact(object, fact); });
+  });
+  visit_columns(contents, [&]<typename T>(const char* name, std::vector<T>& values) {
+    take(columns, name, [&](const nb::object& object) {
+      const auto array =
+          nb::cast<nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>>(object, false);
+      values.assign(array.data(), array.data() + array.size());
+    });
+  });
+  return contents;
+}
+
 std::string pix_fmt_name(const StreamIndex& index) {
   const char* name = av_get_pix_fmt_name(static_cast<AVPixelFormat>(index.parameters().format));
   return name == nullptr ? "" : name;
@@ -259,6 +327,21 @@ void bind_index(const nb::module_& m) {
   });
 }
 
+void bind_contents(const nb::module_& m) {
+  nb::class_<IndexContents>(m, "IndexContents")
+      .def(
+          "__init__",
+          [](IndexContents* self, const nb::dict& facts, const nb::dict& columns) {
+            new (self) IndexContents(make_contents(facts, columns));
+          },
+          "facts"_a, "columns"_a,
+          nb::sig("def __init__(self, facts: dict[str, typing.Any], columns: dict[str, "
+                   "NDArray[typing.Any]]) -> None"))
+      .def_prop_ro("facts", &facts_of, nb::for_getter(nb::sig("def facts(self) -> dict[str, typing.Any]")))
+      .def_prop_ro("columns", &columns_of,
+                   nb::for_getter(nb::sig("def columns(self) -> dict[str, NDArray[typing.Any]]")));
+}
+
 void bind_plan(const nb::module_& m) {
   nb::class_<DecodeStats>(m, "DecodeStats")
       .def(nb::init<>())
@@ -306,11 +389,17 @@ void bind_plan(const nb::module_& m) {
 void bind_shard(const nb::module_& m) {
   nb::enum_<PixelMode>(m, "PixelMode").value("RGB", PixelMode::kRgb).value("L", PixelMode::kGrey);
   nb::class_<Shard>(m, "Shard")
-      .def(nb::new_(&open_shard), "source"_a, nb::kw_only(), "name"_a = "")
+      .def(nb::new_(&open_shard), "source"_a, nb::kw_only(), "name"_a = "",
+           "contents"_a.none() = nb::none())
       .def_prop_ro("index", [](const std::shared_ptr<Shard>& shard) { return IndexView(shard); })
       .def_prop_ro("reads", [](Shard& shard) { return shard.source().reads(); })
       .def_prop_ro("bytes_read", [](Shard& shard) { return shard.source().bytes_read(); })
       .def_prop_ro("opens", [](Shard& shard) { return shard.source().opens(); })
+      .def("contents",
+           [](Shard& shard) {
+             const GilRelease release;
+             return shard.index().contents(shard.source());
+           })
       .def("close", [](Shard& shard) { shard.source().close(); })
       .def(
           "plan", [](const Shard& shard, const Int64Array& frames) { return shard.plan(view(frames)); },
@@ -341,6 +430,7 @@ NB_MODULE(_core, m) {  // NOLINT: nanobind's macro
   nb::set_leak_warnings(false);  // a query that the end of the interpreter cuts short leaves objects behind
   register_errors();
   bind_index(m);
+  bind_contents(m);
   bind_plan(m);
   bind_shard(m);
   m.def("set_thread_budget", &set_thread_budget, "threads"_a);
@@ -348,5 +438,6 @@ NB_MODULE(_core, m) {  // NOLINT: nanobind's macro
   m.def("set_anchor_cache", [](std::size_t bytes) { anchor_cache().set_capacity(bytes); }, "max_bytes"_a);
   m.def("anchor_cache_capacity", [] { return anchor_cache().capacity_bytes(); });
   m.def("anchor_cache_nbytes", [] { return anchor_cache().size_bytes(); });
+  m.attr("INDEX_VERSION") = kIndexVersion;
   m.def("ffmpeg_version", [] { return av_version_info(); });
 }

@@ -12,6 +12,7 @@ enum class ErrorKind {
   kFormat,      // not a video, or a container or codec that is not supported
   kOutOfRange,  // a frame number outside the video
   kDecode,      // damaged pictures
+  kIndex,       // an index file that is not believed
   kWrite,       // the output cannot be written
 };
 

@@ -21,6 +21,8 @@ inline const char* class_name(ErrorKind kind) {
       return "FrameOutOfRangeError";
     case ErrorKind::kDecode:
       return "FrameDecodeError";
+    case ErrorKind::kIndex:
+      return "IndexFileError";
     case ErrorKind::kWrite:
       return "ShardWriteError";
   }

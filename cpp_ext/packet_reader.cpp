@@ -80,6 +80,10 @@ std::span<const std::uint8_t> PacketReader::demux(std::int32_t packet) {
     ++demuxed_number_;
     demuxed_bytes_ += demuxed_->size;
   }
+  const PacketRecord& record = index_.packets()[static_cast<std::size_t>(packet)];
+  if (demuxed_->pts != record.pts || demuxed_->dts != record.dts) {
+    throw Error(ErrorKind::kRead, "the file changed since it was indexed");
+  }
   return {demuxed_->data, static_cast<std::size_t>(demuxed_->size)};
 }
 

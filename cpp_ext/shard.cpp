@@ -21,7 +21,7 @@ namespace {
 class FrameWriter {
  public:
   FrameWriter(const StreamIndex& index, std::span<const std::int64_t> frames, const Output& output)
-      : index_(index), output_(output) {
+      : index_(index), frames_(frames), output_(output) {
     for (std::size_t request = 0; request < frames.size(); ++request) {
       requests_[index.frames()[static_cast<std::size_t>(frames[request])].picture].push_back(request);
     }
@@ -38,6 +38,7 @@ class FrameWriter {
     const int quarter_turns = output_.apply_rotation ? index_.rotation_degrees() / 90 : 0;
     FrameSize size = output_.size;
     if (size == FrameSize{}) {
+      check_size(picture, frame);
       size = quarter_turns % 2 == 0 ? FrameSize{frame.height, frame.width}
                                     : FrameSize{frame.width, frame.height};
     }
@@ -61,16 +62,26 @@ class FrameWriter {
     return output_.data + output_.offsets[request];
   }
 
+  [[nodiscard]] FrameSize indexed_size(std::int32_t picture) const {
+    const auto frame = static_cast<std::size_t>(frames_[requests_.at(picture).front()]);
+    return {index_.frames()[frame].height, index_.frames()[frame].width};
+  }
+
   [[nodiscard]] std::size_t size_bytes(std::int32_t picture) const {
-    FrameSize size = output_.size;
-    if (size == FrameSize{}) {
-      const auto frame = std::ranges::find(index_.frames(), picture, &FrameRecord::picture);
-      size = {frame->height, frame->width};
+    return frame_bytes(output_.size == FrameSize{} ? indexed_size(picture) : output_.size, output_.mode);
+  }
+
+  // The place of a frame is as large as its index says, and an index file may say anything.
+  void check_size(std::int32_t picture, const AVFrame& frame) const {
+    if (const FrameSize indexed = indexed_size(picture); indexed != FrameSize{frame.height, frame.width}) {
+      throw Error(ErrorKind::kRead, "the picture is of " + std::to_string(frame.width) + "x" +
+                                        std::to_string(frame.height) + " pixels, but was indexed as " +
+                                        std::to_string(indexed.width) + "x" + std::to_string(indexed.height));
     }
-    return frame_bytes(size, output_.mode);
   }
 
   const StreamIndex& index_;
+  std::span<const std::int64_t> frames_;
   const Output& output_;
   std::map<std::int32_t, std::vector<std::size_t>> requests_;  // by picture
   std::vector<std::int32_t> targets_;
@@ -146,6 +157,9 @@ class Worker {
 
 Shard::Shard(std::unique_ptr<ByteSource> source)
     : source_(std::move(source)), index_(*source_), id_(next_id()) {}
+
+Shard::Shard(std::unique_ptr<ByteSource> source, const IndexContents& contents)
+    : source_(std::move(source)), index_(contents, *source_), id_(next_id()) {}
 
 std::vector<std::int32_t> DecodePlan::reconstructed() const {
   std::vector<std::int32_t> pictures;

@@ -68,6 +68,7 @@ struct FrameCost {
 class Shard {
  public:
   explicit Shard(std::unique_ptr<ByteSource> source);
+  Shard(std::unique_ptr<ByteSource> source, const IndexContents& contents);
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
   ~Shard();

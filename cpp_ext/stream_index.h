@@ -9,6 +9,7 @@
 
 #include "demuxer.h"
 #include "ffmpeg_handles.h"
+#include "index_contents.h"
 #include "plan.h"
 #include "reference_graph.h"
 
@@ -43,20 +44,16 @@ struct FrameRecord {
   std::int32_t height;
 };
 
-/// Bytes that the decoder must have seen before it starts at a later picture.
-struct StateEvent {
-  std::int32_t picture;
-  std::vector<std::uint8_t> bytes;
-  bool operator==(const StateEvent&) const = default;
-};
-
 /// Everything about a shard's video stream that decoding any of its frames needs, but the pixels.
 ///
-/// Made in one pass over all packets. H.264 and HEVC pictures are parsed but not reconstructed; the
+/// Made in one pass over all packets, or taken from an index file. In a pass H.264 and HEVC pictures are parsed but not reconstructed; the
 /// decoder itself says which pictures each one predicts from. Other codecs are decoded for it.
 class StreamIndex {
  public:
   explicit StreamIndex(ByteSource& source);
+  /// The index that an index file holds of `source`; reads none of its packets. Throws Error(kIndex) if it
+  /// was made of another file, or its numbers do not agree with each other.
+  StreamIndex(const IndexContents& contents, ByteSource& source);
   StreamIndex(const StreamIndex&) = delete;
   StreamIndex& operator=(const StreamIndex&) = delete;
   StreamIndex(StreamIndex&&) = delete;
@@ -103,11 +100,19 @@ class StreamIndex {
 
   [[nodiscard]] std::size_t size_bytes() const;
 
+  /// What an index file keeps of the index of `source`. Throws Error(kIndex) for the rare stream that shows
+  /// a coded picture more than once.
+  [[nodiscard]] IndexContents contents(ByteSource& source) const;
+
  private:
   class Pass;
+  class Import;
 
   StreamIndex() = default;
   StreamIndex& operator=(StreamIndex&&) = default;
+
+  void export_facts(IndexContents& contents) const;
+  void export_packet(std::size_t number, IndexContents& contents) const;
 
   CodecParametersPtr parameters_;
   AVRational time_base_ = {};

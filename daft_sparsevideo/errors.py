@@ -58,3 +58,11 @@ class FrameDecodeError(SparseVideoError, ValueError):
 
 class WindowLengthError(SparseVideoError, ValueError):
     """A row has another number of timestamps than its window has frames."""
+
+
+class IndexFileError(SparseVideoError, ValueError):
+    """An index file is damaged, or was made of another file or by another version."""
+
+
+class IndexFileWarning(UserWarning):
+    """An index file that was found beside a shard is not believed; the shard is indexed anew."""
