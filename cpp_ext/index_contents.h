@@ -11,6 +11,9 @@ namespace sparsevideo {
 /// Raised whenever a pass finds or hashes something else than before, or a name below changes.
 constexpr int kIndexVersion = 1;
 
+/// The flag of a packet that completes the picture of the packet before.
+constexpr std::uint16_t kSecondField = 1U << 8U;
+
 /// Bytes that the decoder must have seen before it starts at a later picture.
 struct StateEvent {
   std::int32_t picture;
@@ -64,9 +67,8 @@ struct IndexContents {
   std::vector<std::int64_t> position;  // of its first byte in the shard, or -1
   std::vector<std::uint32_t> size;
   std::vector<std::uint32_t> checksum;
-  std::vector<std::uint8_t> second_field;  // 1: it belongs to the picture before, and says nothing below
-  std::vector<std::uint8_t> flags;         // PictureTraits
-  std::vector<std::uint64_t> lists_hash;
+  std::vector<std::uint16_t> flags;  // PictureTraits; or kSecondField, and it says nothing below but headers
+  std::vector<std::uint32_t> lists_hash;
   std::vector<std::int32_t> reach;     // how many pictures back the first one is that it refers to or retains
   std::vector<std::int32_t> frame;     // its number in presentation order; -1: it is never shown
   std::vector<std::int64_t> frame_pts;
@@ -127,7 +129,6 @@ void visit_columns(Contents& contents, Visit visit) {
   visit("position", contents.position);
   visit("size", contents.size);
   visit("checksum", contents.checksum);
-  visit("second_field", contents.second_field);
   visit("flags", contents.flags);
   visit("lists_hash", contents.lists_hash);
   visit("reach", contents.reach);

@@ -77,8 +77,7 @@ void StreamIndex::export_packet(std::size_t number, IndexContents& contents) con
   contents.position.push_back(packet.position);
   contents.size.push_back(packet.size_bytes);
   contents.checksum.push_back(packet.checksum);
-  contents.second_field.push_back(is_second ? 1 : 0);
-  contents.flags.push_back(is_second ? 0 : traits_[static_cast<std::size_t>(packet.picture)]);
+  contents.flags.push_back(is_second ? kSecondField : traits_[static_cast<std::size_t>(packet.picture)]);
   contents.lists_hash.push_back(is_second ? 0 : picture.lists_hash);
   contents.reach.push_back(is_second ? 0 : packet.picture - graph_.earliest(packet.picture));
   contents.frame.push_back(-1);

@@ -169,7 +169,7 @@ void StreamIndex::Import::take_packets() {
   index_.state_bytes_ = contents_.headers;
   index_.packets_.reserve(count);
   for (std::size_t row = 0; row < count; ++row) {
-    if (in_range("second_field", contents_.second_field[row], 0, 1) == 0) {
+    if (contents_.flags[row] != kSecondField) {
       take_picture(row);
     } else {
       require(!index_.pictures_.empty() && index_.pictures_.back().packet_count == 1,
@@ -214,7 +214,7 @@ void StreamIndex::Import::take_picture(std::size_t row) {
   index_.graph_.add_picture(references, reach == 0 ? std::span<const std::int32_t>() : std::span(&earliest, 1));
   require(index_.graph_.earliest(picture) == earliest, "a picture refers to one out of its reach");
   index_.pictures_.push_back({static_cast<std::int32_t>(row), 1, contents_.lists_hash[row]});
-  index_.traits_.push_back(contents_.flags[row]);
+  index_.traits_.push_back(static_cast<std::uint8_t>(in_range("flags", contents_.flags[row], 0, 255)));
   index_.picture_pts_.push_back(contents_.pts[row]);
 }
 
@@ -229,7 +229,7 @@ void StreamIndex::Import::take_frames() {
     }
     FrameRecord& frame = index_.frames_[static_cast<std::size_t>(number)];
     require(frame.picture < 0, "two pictures are the same frame");
-    require(contents_.second_field[row] == 0, "a second field is shown on its own");
+    require(contents_.flags[row] != kSecondField, "a second field is shown on its own");
     frame = {.pts = in_range("frame_pts", contents_.frame_pts[row], -kLargestTime, kLargestTime),
              .duration = in_range("duration", contents_.duration[row], 1, kLargestTime),
              .picture = index_.packets_[row].picture,

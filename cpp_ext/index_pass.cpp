@@ -247,7 +247,7 @@ void StreamIndex::Pass::finish_picture() {
   const auto number = static_cast<std::int32_t>(index_.pictures_.size()) - 1;
   PictureRecord& record = index_.pictures_.back();
   const bool is_h264 = index_.parameters_->codec_id == AV_CODEC_ID_H264;
-  record.lists_hash = picture_.lists_hash;
+  record.lists_hash = folded(picture_.lists_hash);
   if (picture_.has_slices && picture_.structures != 3 && picture_.doubt.empty()) {
     picture_.doubt = "a field has no partner";
   }

@@ -60,6 +60,8 @@ std::uint64_t hash_references(std::uint64_t hash, const AVCodedUnit& unit, std::
   return hash;
 }
 
+std::uint32_t folded(std::uint64_t hash) { return static_cast<std::uint32_t>(hash ^ hash >> 32U); }
+
 bool has_missing_reference(const AVCodedUnit& unit) {
   return std::ranges::any_of(references_of(unit), [](const AVCodedReference& reference) {
     return reference.list >= 0 && (reference.flags & AV_CODED_REFERENCE_MISSING) != 0;

@@ -32,7 +32,7 @@ struct PacketRecord {
 struct PictureRecord {
   std::int32_t first_packet;
   std::int32_t packet_count;
-  std::uint64_t lists_hash;  // of the reference lists of its slices, see hash_references()
+  std::uint32_t lists_hash;  // of the reference lists of its slices, see hash_references()
 };
 
 /// One frame that a player would show, in presentation order.
@@ -152,6 +152,9 @@ std::span<const AVCodedReference> references_of(const AVCodedUnit& unit);
 /// agree predict from the same pictures in the same way.
 std::uint64_t hash_references(std::uint64_t hash, const AVCodedUnit& unit, std::int32_t picture,
                               std::span<const PacketRecord> packets);
+
+/// What PictureRecord::lists_hash holds of such a hash.
+std::uint32_t folded(std::uint64_t hash);
 
 /// Whether a list of the slice holds a picture that the decoder had to make up.
 bool has_missing_reference(const AVCodedUnit& unit);

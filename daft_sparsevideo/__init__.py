@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from daft_sparsevideo import errors
 from daft_sparsevideo.anchors import AnchorCacheUse, anchor_cache_use, set_anchor_cache
 from daft_sparsevideo.frames import FrameBatch, VideoDecoder, VideoMetadata
+from daft_sparsevideo.index_files import write_index
 from daft_sparsevideo.stats import DecodeStats, ProcessStats, decode_stats, reset_decode_stats
 from daft_sparsevideo.threads import set_thread_budget, thread_budget
 
@@ -37,6 +38,7 @@ __all__ = [
     "set_anchor_cache",
     "set_thread_budget",
     "thread_budget",
+    "write_index",
 ]
 
 _IN_MODULE = {  # what imports Daft, which a VideoDecoder does without

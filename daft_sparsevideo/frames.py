@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daft_sparsevideo.errors import FrameOutOfRangeError, ShardFormatError
+from daft_sparsevideo.index_files import place_in
 from daft_sparsevideo.open_shards import OpenShard, ShardSource, open_shards
 from daft_sparsevideo.resolve import NO_FRAME, Match, check_match, check_tolerance
 from daft_sparsevideo.stats import DecodeStats, count_decode
@@ -87,8 +88,11 @@ class VideoDecoder:
             "played" the one on the screen.
         tolerance_s: Seconds by which a time may miss. None (default) is half of the frame's own interval.
         apply_rotation: Turn frames as the video's rotation asks. False (default) returns them as coded.
+        index: The index file to take instead of indexing the video; it must be right. None (default): the one beside
+            the video, if `write_index` or `lerobot.build_index` left one there that is right.
 
     Raises:
+        IndexFileError: `index` is damaged, or was made of another video or by another version.
         ShardNotFoundError: There is no such file.
         ShardReadError: The bytes cannot be read.
         ShardFormatError: It is no video, or of an unsupported kind.
@@ -109,17 +113,19 @@ class VideoDecoder:
         match: Match = "nearest",
         tolerance_s: float | None = None,
         apply_rotation: bool = False,
+        index: str | os.PathLike[str] | None = None,
     ) -> None:
         self._match = check_match(match)
         self._tolerance_s = check_tolerance(tolerance_s)
         self._num_threads = check_num_threads(num_threads)
         self._apply_rotation = bool(apply_rotation)
+        file = None if index is None else str(Path(index).absolute())
         if isinstance(source, (str, os.PathLike)):
-            self._opened = open_shards.get(ShardSource.of_path(os.fspath(source)))
+            self._opened = open_shards.get(replace(ShardSource.of_path(os.fspath(source)), index=file))
         elif isinstance(source, (bytes, bytearray, memoryview)):
-            self._opened = OpenShard.of(bytes(source), name=f"<{len(source)} bytes>")
+            self._opened = _open_unshared(bytes(source), f"<{len(source)} bytes>", file)
         elif hasattr(source, "read") and hasattr(source, "seek"):
-            self._opened = OpenShard.of(source, name=str(getattr(source, "name", source)))
+            self._opened = _open_unshared(source, str(getattr(source, "name", source)), file)
         else:
             raise TypeError(f"source must be a path, bytes or a binary file object, not {type(source).__name__}")
 
@@ -283,6 +289,11 @@ class VideoDecoder:
                 shard=self._opened.name,
             )
         return int(height[0]), int(width[0])
+
+
+def _open_unshared(source: bytes | BinaryIO, name: str, index: str | None) -> OpenShard:
+    contents = None if index is None else place_in(index, name).contents()
+    return OpenShard.of(source, name=name, contents=contents)
 
 
 def check_num_threads(num_threads: int | None) -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shards this process has open: one index and at most one descriptor for each, however many threads ask.
 
-Opening a shard costs one pass over its headers, so its index is kept and shared. Two bounds hold: descriptors (the
+Opening a shard costs one pass over its headers, unless there is an index file, so its index is kept and shared. Two bounds hold: descriptors (the
 least recently used shard gives its back, and takes it again at its next read) and bytes of indexes (the least
 recently used shard is forgotten). A file that changed on disk is another shard. A failed opening is not remembered.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from daft_sparsevideo import _core
-from daft_sparsevideo.errors import ShardNotFoundError, ShardReadError, SparseVideoError
+from daft_sparsevideo.errors import (
+    IndexFileError,
+    IndexFileWarning,
+    ShardNotFoundError,
+    ShardReadError,
+    SparseVideoError,
+)
+from daft_sparsevideo.index_files import place_in, places_of
 from daft_sparsevideo.resolve import FrameTimes, seconds
 from daft_sparsevideo.stats import count_opened_shard
 
@@ -47,6 +55,7 @@ class ShardSource:
     position: int | None = None  # byte range of `path`, or None for all of it
     size_bytes: int | None = None
     io_config: object = None  # hashable: how Daft reaches the URL
+    index: str | None = None  # the index file to use; None: one is looked for beside a local file
     open: Callable[[], BinaryIO] | None = field(default=None, compare=False)  # None: a local file, opened by path
 
     @classmethod
@@ -107,9 +116,16 @@ class OpenShard:
     kept: bool = False  # it is in the cache, which looks after its descriptor
 
     @classmethod
-    def of(cls, source: str | bytes | BinaryIO, *, name: str, version: _Version = None) -> OpenShard:
-        """Open and index a shard; `name` is how messages call it."""
-        shard = _core.Shard(source, name=name)
+    def of(
+        cls,
+        source: str | bytes | BinaryIO,
+        *,
+        name: str,
+        version: _Version = None,
+        contents: _core.IndexContents | None = None,
+    ) -> OpenShard:
+        """Open a shard and index it, or take the index that an index file holds; `name` is how messages call it."""
+        shard = _core.Shard(source, name=name) if contents is None else _core.Shard(source, name=name, contents=contents)
         count_opened_shard()
         index = shard.index
         pts, duration, time_base = index.frame_pts, index.frame_duration, index.time_base
@@ -302,17 +318,31 @@ def _local_path(path: str) -> str:
 
 
 def _open(source: ShardSource, version: _Version) -> OpenShard:
+    contents = None if source.index is None else place_in(source.index, source.path).contents()
     if source.open is None:
-        return OpenShard.of(source.path, name=source.path, version=version)
+        if contents is None:
+            return _open_local(source.path, version)
+        return OpenShard.of(source.path, name=source.path, version=version, contents=contents)
     file = source.open()
     try:
-        return OpenShard.of(file, name=source.path, version=version)
+        return OpenShard.of(file, name=source.path, version=version, contents=contents)
     except SparseVideoError:
         file.close()
         raise
     except Exception as error:  # of the storage layer, which raises many kinds
         file.close()
         raise ShardReadError(f"{source.path} cannot be read: {error}", shard=source.path) from error
+
+
+def _open_local(path: str, version: _Version) -> OpenShard:
+    """A local shard with the index that lies beside it, or else indexed now."""
+    for place in places_of(path):
+        try:
+            return OpenShard.of(path, name=path, version=version, contents=place.contents())
+        except IndexFileError as error:
+            reason = str(error) if str(place.file) in str(error) else f"the index file {place.file} is not used: {error}"
+            warnings.warn(f"{reason}; {path} is indexed anew", IndexFileWarning, stacklevel=2)
+    return OpenShard.of(path, name=path, version=version)
 
 
 def _open_file(file: daft.File) -> BinaryIO:
