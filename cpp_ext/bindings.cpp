@@ -212,7 +212,9 @@ std::int64_t total_bytes(std::span<const PacketRecord> packets) {
   return bytes;
 }
 
-nb::bytes bytes_object(const std::vector<std::uint8_t>& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
+nb::bytes bytes_object(const std::vector<std::uint8_t>& bytes) {
+  return nb::bytes(bytes.data(), bytes.size());
+}
 
 std::vector<std::uint8_t> bytes_of(nb::handle object) {
   const auto bytes = nb::cast<nb::bytes>(object);
@@ -336,7 +338,7 @@ void bind_contents(const nb::module_& m) {
           },
           "facts"_a, "columns"_a,
           nb::sig("def __init__(self, facts: dict[str, typing.Any], columns: dict[str, "
-                   "NDArray[typing.Any]]) -> None"))
+                  "NDArray[typing.Any]]) -> None"))
       .def_prop_ro("facts", &facts_of, nb::for_getter(nb::sig("def facts(self) -> dict[str, typing.Any]")))
       .def_prop_ro("columns", &columns_of,
                    nb::for_getter(nb::sig("def columns(self) -> dict[str, NDArray[typing.Any]]")));
@@ -389,8 +391,7 @@ void bind_plan(const nb::module_& m) {
 void bind_shard(const nb::module_& m) {
   nb::enum_<PixelMode>(m, "PixelMode").value("RGB", PixelMode::kRgb).value("L", PixelMode::kGrey);
   nb::class_<Shard>(m, "Shard")
-      .def(nb::new_(&open_shard), "source"_a, nb::kw_only(), "name"_a = "",
-           "contents"_a.none() = nb::none())
+      .def(nb::new_(&open_shard), "source"_a, nb::kw_only(), "name"_a = "", "contents"_a.none() = nb::none())
       .def_prop_ro("index", [](const std::shared_ptr<Shard>& shard) { return IndexView(shard); })
       .def_prop_ro("reads", [](Shard& shard) { return shard.source().reads(); })
       .def_prop_ro("bytes_read", [](Shard& shard) { return shard.source().bytes_read(); })

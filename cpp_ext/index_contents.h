@@ -69,8 +69,8 @@ struct IndexContents {
   std::vector<std::uint32_t> checksum;
   std::vector<std::uint16_t> flags;  // PictureTraits; or kSecondField, and it says nothing below but headers
   std::vector<std::uint32_t> lists_hash;
-  std::vector<std::int32_t> reach;     // how many pictures back the first one is that it refers to or retains
-  std::vector<std::int32_t> frame;     // its number in presentation order; -1: it is never shown
+  std::vector<std::int32_t> reach;  // how many pictures back the first one is that it refers to or retains
+  std::vector<std::int32_t> frame;  // its number in presentation order; -1: it is never shown
   std::vector<std::int64_t> frame_pts;
   std::vector<std::int64_t> duration;
   std::vector<std::int32_t> width;

@@ -31,8 +31,8 @@ void require(bool holds, const char* what) {
 
 std::int64_t in_range(const char* name, std::int64_t value, std::int64_t lowest, std::int64_t highest) {
   if (value < lowest || value > highest) {
-    refuse(std::string(name) + " is " + std::to_string(value) + ", outside [" + std::to_string(lowest) + ", " +
-           std::to_string(highest) + "]");
+    refuse(std::string(name) + " is " + std::to_string(value) + ", outside [" + std::to_string(lowest) +
+           ", " + std::to_string(highest) + "]");
   }
   return value;
 }
@@ -190,8 +190,8 @@ void StreamIndex::Import::take_packet(std::size_t row) {
   }
   const auto state_begin = static_cast<std::uint64_t>(contents_.header_offsets[row]);
   const auto state_end = static_cast<std::uint64_t>(contents_.header_offsets[row + 1]);
-  const auto state_size = in_range("the size of headers", static_cast<std::int64_t>(state_end - state_begin), 0,
-                                   kMostPacketBytes);
+  const auto state_size = in_range("the size of headers", static_cast<std::int64_t>(state_end - state_begin),
+                                   0, kMostPacketBytes);
   index_.packets_.push_back({.pts = contents_.pts[row],
                              .dts = contents_.dts[row],
                              .position = in_range("position", contents_.position[row], -1, last),
@@ -211,7 +211,8 @@ void StreamIndex::Import::take_picture(std::size_t row) {
   }
   const std::int32_t reach = int_in_range("reach", contents_.reach[row], 0, picture);
   const std::int32_t earliest = picture - reach;
-  index_.graph_.add_picture(references, reach == 0 ? std::span<const std::int32_t>() : std::span(&earliest, 1));
+  index_.graph_.add_picture(references,
+                            reach == 0 ? std::span<const std::int32_t>() : std::span(&earliest, 1));
   require(index_.graph_.earliest(picture) == earliest, "a picture refers to one out of its reach");
   index_.pictures_.push_back({static_cast<std::int32_t>(row), 1, contents_.lists_hash[row]});
   index_.traits_.push_back(static_cast<std::uint8_t>(in_range("flags", contents_.flags[row], 0, 255)));

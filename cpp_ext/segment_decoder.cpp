@@ -228,7 +228,8 @@ void SegmentDecoder::Run::send_picture(std::int32_t picture, Outcome outcome) {
   for (std::int32_t i = 0; i < record.packet_count; ++i) {
     send_packet(record.first_packet + i, outcome);
   }
-  if (outcome == Outcome::kReconstruct && trust_ == Trust::kPlanned && folded(lists_hash_) != record.lists_hash) {
+  if (outcome == Outcome::kReconstruct && trust_ == Trust::kPlanned &&
+      folded(lists_hash_) != record.lists_hash) {
     note_doubt(picture, "a picture would predict from other pictures than it should");
   }
 }

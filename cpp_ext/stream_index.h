@@ -46,8 +46,9 @@ struct FrameRecord {
 
 /// Everything about a shard's video stream that decoding any of its frames needs, but the pixels.
 ///
-/// Made in one pass over all packets, or taken from an index file. In a pass H.264 and HEVC pictures are parsed but not reconstructed; the
-/// decoder itself says which pictures each one predicts from. Other codecs are decoded for it.
+/// Made in one pass over all packets, or taken from an index file. In a pass H.264 and HEVC pictures are
+/// parsed but not reconstructed; the decoder itself says which pictures each one predicts from. Other codecs
+/// are decoded for it.
 class StreamIndex {
  public:
   explicit StreamIndex(ByteSource& source);

@@ -292,8 +292,7 @@ class VideoDecoder:
 
 
 def _open_unshared(source: bytes | BinaryIO, name: str, index: str | None) -> OpenShard:
-    contents = None if index is None else place_in(index, name).contents()
-    return OpenShard.of(source, name=name, contents=contents)
+    return OpenShard.of(source, name=name, place=None if index is None else place_in(index, name))
 
 
 def check_num_threads(num_threads: int | None) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -144,14 +145,20 @@ class Place:
     file: Path
     name: str  # of the shard, in that file
 
-    def contents(self) -> _core.IndexContents:
-        """What the file says of the shard.
+    def open(self, source: str | bytes | BinaryIO, *, name: str) -> _core.Shard:
+        """The shard with the index that the file holds of it; `name` is how messages call it.
 
         Raises:
-            IndexFileError: The file is damaged, of another version, or does not tell of the shard.
+            IndexFileError: The file is damaged, of another version, does not tell of the shard, or was made of
+                something else.
         """
         with _named_errors(self.file):
-            return _open(self.file).contents(self.name)
+            contents = _open(self.file).contents(self.name)
+        try:
+            return _core.Shard(source, name=name, contents=contents)
+        except IndexFileError as error:
+            reason = str(error).removeprefix(f"{name}: ")
+            raise IndexFileError(f"the index file {self.file} is not used: {reason}", shard=name) from error
 
 
 def places_of(shard: str) -> list[Place]:

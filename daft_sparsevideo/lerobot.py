@@ -23,6 +23,7 @@ from daft.functions import to_list
 from daft.io import IOConfig
 
 from daft_sparsevideo.batch import OnError
+from daft_sparsevideo.dataset_index import write_dataset_index
 from daft_sparsevideo.dataset_layout import (
     SHARD_COLUMNS,
     DeltaTimestamps,
@@ -36,7 +37,7 @@ from daft_sparsevideo.resolve import Match
 from daft_sparsevideo.row_windows import shifted_cells, stack
 from daft_sparsevideo.stored_images import decoded_image, encoded_image
 
-__all__ = ["info", "load_episode_frames", "read", "read_episodes", "read_tasks"]
+__all__ = ["build_index", "info", "load_episode_frames", "read", "read_episodes", "read_tasks"]
 
 
 def read(
@@ -238,6 +239,44 @@ def info(dataset_uri: str | os.PathLike[str], io_config: IOConfig | None = None)
         ('v3.0', 10)
     """
     return LeRobotDataset.open(dataset_uri, io_config).info
+
+
+def build_index(
+    dataset_uri: str | os.PathLike[str],
+    io_config: IOConfig | None = None,
+    *,
+    output: str | os.PathLike[str] | None = None,
+) -> DataFrame:
+    """Index all videos of a dataset and write one file a camera, so that opening them again reads no pictures.
+
+    The videos are indexed by a Daft query, on all workers of the runner. Opening a video finds its index file by
+    itself where it is `{dataset}/meta/sparsevideo/{camera}.parquet`. An index file goes on being right when the
+    dataset is copied or moved; videos that were changed or added since are noticed, and indexed when they are opened.
+
+    Args:
+        dataset_uri: As in `read`.
+        io_config: How remote files are read.
+        output: Folder for the files. None (default) is `meta/sparsevideo` in the dataset, which must be a folder here.
+
+    Returns:
+        DataFrame of one row a video: `camera`, `shard` (its path in the dataset), `frames`, `pictures` (coded ones) and
+        `index`, the file that was written.
+
+    Raises:
+        FileNotFoundError: There is no dataset.
+        ValueError: Its version is not supported, it is remote and `output` is missing, or info.json says that a camera
+            is AV1 (ShardFormatError).
+        OSError: The files cannot be written.
+
+    Example:
+        >>> from daft_sparsevideo import lerobot
+        >>> built = lerobot.build_index(dataset_path)
+        >>> built.where(built["camera"] == "observation.images.top").select("shard", "frames").to_pydict()
+        {'shard': ['videos/observation.images.top/chunk-000/file-000.mp4'], 'frames': [21]}
+    """
+    return write_dataset_index(
+        LeRobotDataset.open(dataset_uri, io_config), None if output is None else os.fspath(output)
+    )
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shards this process has open: one index and at most one descriptor for each, however many threads ask.
 
-Opening a shard costs one pass over its headers, unless there is an index file, so its index is kept and shared. Two bounds hold: descriptors (the
-least recently used shard gives its back, and takes it again at its next read) and bytes of indexes (the least
-recently used shard is forgotten). A file that changed on disk is another shard. A failed opening is not remembered.
+Opening a shard costs one pass over its headers, or reading an index file, so its index is kept and shared. Two bounds
+hold: descriptors (the least recently used shard gives its back, and takes it again at its next read) and bytes of
+indexes (the least recently used shard is forgotten). A file that changed on disk is another shard. A failed opening is
+not remembered.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from daft_sparsevideo.errors import (
     ShardReadError,
     SparseVideoError,
 )
-from daft_sparsevideo.index_files import place_in, places_of
+from daft_sparsevideo.index_files import Place, place_in, places_of
 from daft_sparsevideo.resolve import FrameTimes, seconds
 from daft_sparsevideo.stats import count_opened_shard
 
@@ -55,8 +56,8 @@ class ShardSource:
     position: int | None = None  # byte range of `path`, or None for all of it
     size_bytes: int | None = None
     io_config: object = None  # hashable: how Daft reaches the URL
-    index: str | None = None  # the index file to use; None: one is looked for beside a local file
     open: Callable[[], BinaryIO] | None = field(default=None, compare=False)  # None: a local file, opened by path
+    index: str | None = None  # the index file to use; None: one is looked for beside a local file
 
     @classmethod
     def of_path(cls, path: str) -> ShardSource:
@@ -122,10 +123,10 @@ class OpenShard:
         *,
         name: str,
         version: _Version = None,
-        contents: _core.IndexContents | None = None,
+        place: Place | None = None,
     ) -> OpenShard:
-        """Open a shard and index it, or take the index that an index file holds; `name` is how messages call it."""
-        shard = _core.Shard(source, name=name) if contents is None else _core.Shard(source, name=name, contents=contents)
+        """Open a shard and index it, or take its index from a `place`; `name` is how messages call it."""
+        shard = _core.Shard(source, name=name) if place is None else place.open(source, name=name)
         count_opened_shard()
         index = shard.index
         pts, duration, time_base = index.frame_pts, index.frame_duration, index.time_base
@@ -309,6 +310,15 @@ os.register_at_fork(
 )
 
 
+def open_anew(source: ShardSource) -> OpenShard:
+    """A shard that is indexed now, whatever is open or lies beside it; the caller's own.
+
+    Raises:
+        SparseVideoError: As `OpenShards.get`.
+    """
+    return _open_with(None, source, source.version())
+
+
 def _is_local(path: str) -> bool:
     return "://" not in path or path.startswith("file://")
 
@@ -318,31 +328,29 @@ def _local_path(path: str) -> str:
 
 
 def _open(source: ShardSource, version: _Version) -> OpenShard:
-    contents = None if source.index is None else place_in(source.index, source.path).contents()
+    """A shard with the index that was given or lies beside it, or else indexed now."""
+    if source.index is not None:
+        return _open_with(place_in(source.index, source.path), source, version)
+    for place in places_of(source.path) if source.open is None else ():
+        try:
+            return _open_with(place, source, version)
+        except IndexFileError as error:
+            warnings.warn(f"{error}; {source.path} is indexed anew", IndexFileWarning, stacklevel=2)
+    return _open_with(None, source, version)
+
+
+def _open_with(place: Place | None, source: ShardSource, version: _Version) -> OpenShard:
     if source.open is None:
-        if contents is None:
-            return _open_local(source.path, version)
-        return OpenShard.of(source.path, name=source.path, version=version, contents=contents)
+        return OpenShard.of(source.path, name=source.path, version=version, place=place)
     file = source.open()
     try:
-        return OpenShard.of(file, name=source.path, version=version, contents=contents)
+        return OpenShard.of(file, name=source.path, version=version, place=place)
     except SparseVideoError:
         file.close()
         raise
     except Exception as error:  # of the storage layer, which raises many kinds
         file.close()
         raise ShardReadError(f"{source.path} cannot be read: {error}", shard=source.path) from error
-
-
-def _open_local(path: str, version: _Version) -> OpenShard:
-    """A local shard with the index that lies beside it, or else indexed now."""
-    for place in places_of(path):
-        try:
-            return OpenShard.of(path, name=path, version=version, contents=place.contents())
-        except IndexFileError as error:
-            reason = str(error) if str(place.file) in str(error) else f"the index file {place.file} is not used: {error}"
-            warnings.warn(f"{reason}; {path} is indexed anew", IndexFileWarning, stacklevel=2)
-    return OpenShard.of(path, name=path, version=version)
 
 
 def _open_file(file: daft.File) -> BinaryIO:
