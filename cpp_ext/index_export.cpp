@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a StreamIndex gives to an index file.
+#include <ranges>
+#include <utility>
+
 #include "container_hash.h"
 #include "index_contents.h"
 #include "stream_index.h"
@@ -71,7 +74,7 @@ void StreamIndex::export_facts(IndexContents& contents) const {
 void StreamIndex::export_packet(std::size_t number, IndexContents& contents) const {
   const PacketRecord& packet = packets_[number];
   const PictureRecord& picture = pictures_[static_cast<std::size_t>(packet.picture)];
-  const bool is_second = static_cast<std::size_t>(picture.first_packet) != number;
+  const bool is_second = std::cmp_not_equal(picture.first_packet, number);
   contents.pts.push_back(packet.pts);
   contents.dts.push_back(packet.dts);
   contents.position.push_back(packet.position);
@@ -86,9 +89,8 @@ void StreamIndex::export_packet(std::size_t number, IndexContents& contents) con
   contents.width.push_back(0);
   contents.height.push_back(0);
   if (!is_second) {
-    const auto references = graph_.references(packet.picture);  // ascending, so distances descend
-    for (auto reference = references.rbegin(); reference != references.rend(); ++reference) {
-      contents.references.push_back(packet.picture - *reference);
+    for (const std::int32_t reference : graph_.references(packet.picture) | std::views::reverse) {
+      contents.references.push_back(packet.picture - reference);
     }
   }
   contents.reference_offsets.push_back(static_cast<std::int64_t>(contents.references.size()));

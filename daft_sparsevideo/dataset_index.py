@@ -16,6 +16,8 @@ from daft_sparsevideo.index_files import DATASET_FOLDER, write_tables
 from daft_sparsevideo.index_rows import SCHEMA, table_of
 from daft_sparsevideo.open_shards import ShardSource, open_anew
 
+_MOST_PARTITIONS = 64  # among which workers share the videos
+
 _FIELDS = {
     "shard": DataType.string(),
     "frames": DataType.int64(),
@@ -50,7 +52,10 @@ def _indexed(dataset: LeRobotDataset, key: str) -> DataFrame:
         return index_column(videos, root)
 
     episodes = dataset.episodes(include_meta=False, include_stats=False, include_video_metadata=False)
-    paths = episodes.select(col(f"videos/{key}/video").file_path().alias("path")).distinct()
+    found: dict[str, Any] = episodes.select(col(f"videos/{key}/video").file_path().alias("path")).distinct().to_pydict()
+    paths = daft.from_pydict(found)
+    if daft.get_or_infer_runner_type() != "native":  # whose one process has all threads anyway
+        paths = paths.into_partitions(min(max(len(found["path"]), 1), _MOST_PARTITIONS))
     video = video_file(col("path"), verify=False, io_config=dataset.io_config)
     indexed = paths.select(index_batch(video).alias("indexed"))
     return indexed.select(*(col("indexed").get(name).alias(name) for name in _FIELDS)).sort("shard")

@@ -224,7 +224,7 @@ class _IndexFile:
         group, begin, count = self._rows[name]
         return contents_of(self._group(group).slice(begin, count), name)
 
-    @functools.lru_cache(maxsize=4)  # noqa: B019 - of all files: shards of a group are opened one after another
+    @functools.lru_cache(maxsize=2)  # noqa: B019 - of all files: shards of a group are opened one after another
     def _group(self, group: int) -> pa.Table:
         with self._parquet() as parquet:
             return parquet.read_row_group(group, use_threads=False)

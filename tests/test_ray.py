@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daft_sparsevideo import VideoDecoder
 from encoding import encode
+from lerobot_dataset import Plan, write_dataset
 from own_process import run_alone
 from scenes import draw_scene
 
@@ -20,7 +22,7 @@ SHARDS = 6
 ROWS = 120
 
 
-def query_on_ray(shards: list[str]) -> dict[str, Any]:
+def query_on_ray(shards: list[str], dataset: str) -> dict[str, Any]:
     """Decode random rows on two workers; runs in a process of its own, which Ray may keep for itself."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
@@ -29,7 +31,7 @@ def query_on_ray(shards: list[str]) -> dict[str, Any]:
     from daft import DataType, col
     from ray.cluster_utils import Cluster
 
-    from daft_sparsevideo import VideoDecoder, decode_frames
+    from daft_sparsevideo import decode_frames, lerobot
 
     @daft.func(return_dtype=DataType.string())
     def opened_here(frame: Any) -> str:
@@ -57,6 +59,7 @@ def query_on_ray(shards: list[str]) -> dict[str, Any]:
             raised = ""
         except Exception as error:  # noqa: BLE001 - of any class: Ray wraps what a worker raises
             raised = str(error)
+        indexed = lerobot.build_index(dataset).to_pydict()
     finally:
         ray.shutdown()
         cluster.shutdown()
@@ -74,6 +77,7 @@ def query_on_ray(shards: list[str]) -> dict[str, Any]:
         "differing": differing,
         "opened": [sorted(paths) for paths in last_of_worker.values()],
         "raised": raised,
+        "indexed": sorted(indexed["shard"]),
     }
 
 
@@ -82,10 +86,15 @@ def test_query_on_two_workers_gives_the_same_pixels_and_opens_each_shard_on_one(
     for number in range(SHARDS):  # each shows something else
         pictures = (np.roll(picture, 9 * number, axis=1) for picture in draw_scene("mixed", 60, 96, 64))
         shards.append(str(encode(tmp_path / f"{number}.mp4", pictures, params="keyint=24:bframes=3")))
-    seen = run_alone(query_on_ray, shards)
+    dataset = write_dataset(tmp_path / "dataset", Plan(version="v2.1"))
+    seen = run_alone(query_on_ray, shards, str(dataset))
     assert seen["rows"] == ROWS + 2
     assert seen["nulls"] == 2
     assert seen["differing"] == 0
     assert len(seen["opened"]) == 2, "both workers decode"
     assert sorted(path for paths in seen["opened"] for path in paths) == sorted(shards), "each shard is opened once"
     assert "there is no file" in seen["raised"]
+    videos = sorted(dataset.glob("videos/**/*.mp4"))
+    assert seen["indexed"] == [path.relative_to(dataset).as_posix() for path in videos]
+    for path in videos:
+        assert VideoDecoder(path)._opened.shard.bytes_read < path.stat().st_size, "the index file is taken"
