@@ -22,8 +22,10 @@
 #include <utility>
 
 #include "anchor_cache.h"
+#include "contents_bindings.h"
 #include "error_class.h"
 #include "gil.h"
+#include "python_column.h"
 #include "shard.h"
 #include "thread_budget.h"
 
@@ -107,25 +109,6 @@ std::shared_ptr<Shard> open_shard(const nb::object& source, const std::string& n
 using Int64Array = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ByteArray = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-template <typename T>
-using Column = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
-
-/// A new NumPy array of project(row) for every row.
-template <typename T, typename Rows, typename Project>
-Column<T> make_column(const Rows& rows, Project project) {
-  auto values = std::make_unique<std::vector<T>>();
-  values->reserve(std::ranges::size(rows));
-  for (const auto& row : rows) {
-    values->push_back(static_cast<T>(std::invoke(project, row)));
-  }
-  T* data = values->data();
-  const std::size_t size = values->size();
-  const nb::capsule owner(values.release(), [](void* vector) noexcept {
-    const std::unique_ptr<std::vector<T>> last_owner(static_cast<std::vector<T>*>(vector));
-  });
-  return Column<T>(data, {size}, owner);
-}
-
 std::span<const std::int64_t> view(const Int64Array& array) { return {array.data(), array.size()}; }
 
 /// The index of a shard, and what keeps it alive.
@@ -189,12 +172,6 @@ DecodeResult decode(Shard& shard, const Int64Array& frames, const ByteArray& out
   return shard.decode(view(frames), output, num_threads, [&poll] { poll(); });
 }
 
-/// A property that is a new array each time.
-template <typename Class, typename Make>
-void define_column(nb::class_<Class>& type, const char* name, Make make) {
-  type.def_prop_ro(name, make, nb::rv_policy::move);
-}
-
 /// A column with one value a coded picture, computed from its packets.
 template <typename Value>
 Column<std::int64_t> picture_column(const StreamIndex& index, Value value) {
@@ -210,74 +187,6 @@ std::int64_t total_bytes(std::span<const PacketRecord> packets) {
     bytes += packet.size_bytes;
   }
   return bytes;
-}
-
-nb::bytes bytes_object(const std::vector<std::uint8_t>& bytes) {
-  return nb::bytes(bytes.data(), bytes.size());
-}
-
-std::vector<std::uint8_t> bytes_of(nb::handle object) {
-  const auto bytes = nb::cast<nb::bytes>(object);
-  const auto* data = static_cast<const std::uint8_t*>(bytes.data());
-  return {data, data + bytes.size()};
-}
-
-nb::object fact_object(std::int64_t number) { return nb::int_(number); }
-nb::object fact_object(const std::string& text) { return nb::str(text.c_str(), text.size()); }
-nb::object fact_object(const std::vector<std::uint8_t>& bytes) { return bytes_object(bytes); }
-nb::object fact_object(const std::vector<StateEvent>& events) {
-  nb::list list;
-  for (const StateEvent& event : events) {
-    list.append(nb::make_tuple(event.picture, bytes_object(event.bytes)));
-  }
-  return list;
-}
-
-void take_fact(nb::handle object, std::int64_t& number) { number = nb::cast<std::int64_t>(object); }
-void take_fact(nb::handle object, std::string& text) { text = nb::cast<std::string>(object); }
-void take_fact(nb::handle object, std::vector<std::uint8_t>& bytes) { bytes = bytes_of(object); }
-void take_fact(nb::handle object, std::vector<StateEvent>& events) {
-  for (const nb::handle event : nb::cast<nb::list>(object)) {
-    const auto [picture, bytes] = nb::cast<std::pair<std::int32_t, nb::bytes>>(event);
-    events.push_back({picture, bytes_of(bytes)});
-  }
-}
-
-nb::dict facts_of(const IndexContents& contents) {
-  nb::dict facts;
-  visit_facts(contents, [&](const char* name, const auto& fact) { facts[name] = fact_object(fact); });
-  return facts;
-}
-
-nb::dict columns_of(const IndexContents& contents) {
-  nb::dict columns;
-  visit_columns(contents, [&]<typename T>(const char* name, const std::vector<T>& values) {
-    columns[name] = nb::cast(make_column<T>(values, std::identity{}), nb::rv_policy::move);
-  });
-  return columns;
-}
-
-/// Values that are missing or of another type are an Error(kIndex): they come out of a file.
-IndexContents make_contents(const nb::dict& facts, const nb::dict& columns) {
-  IndexContents contents;
-  const auto take = [](const nb::dict& from, const char* name, const auto& convert) {
-    try {
-      convert(nb::object(from[name]));
-    } catch (const std::exception&) {  // a KeyError, or a cast that failed
-      throw Error(ErrorKind::kIndex, std::string(name) + " is missing or of another type");
-    }
-  };
-  visit_facts(contents, [&](const char* name, auto& fact) {
-    take(facts, name, [&](const nb::object& object) { take_fact(object, fact); });
-  });
-  visit_columns(contents, [&]<typename T>(const char* name, std::vector<T>& values) {
-    take(columns, name, [&](const nb::object& object) {
-      const auto array =
-          nb::cast<nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>>(object, false);
-      values.assign(array.data(), array.data() + array.size());
-    });
-  });
-  return contents;
 }
 
 std::string pix_fmt_name(const StreamIndex& index) {
@@ -327,21 +236,6 @@ void bind_index(const nb::module_& m) {
   define_column(type, "references", [](View i) {
     return make_column<std::int32_t>(i->graph().all_references(), std::identity{});
   });
-}
-
-void bind_contents(const nb::module_& m) {
-  nb::class_<IndexContents>(m, "IndexContents")
-      .def(
-          "__init__",
-          [](IndexContents* self, const nb::dict& facts, const nb::dict& columns) {
-            new (self) IndexContents(make_contents(facts, columns));
-          },
-          "facts"_a, "columns"_a,
-          nb::sig("def __init__(self, facts: dict[str, typing.Any], columns: dict[str, "
-                  "NDArray[typing.Any]]) -> None"))
-      .def_prop_ro("facts", &facts_of, nb::for_getter(nb::sig("def facts(self) -> dict[str, typing.Any]")))
-      .def_prop_ro("columns", &columns_of,
-                   nb::for_getter(nb::sig("def columns(self) -> dict[str, NDArray[typing.Any]]")));
 }
 
 void bind_plan(const nb::module_& m) {

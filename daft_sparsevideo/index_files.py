@@ -12,7 +12,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -162,18 +162,26 @@ class Place:
 
 
 def places_of(shard: str) -> list[Place]:
-    """The index files that may tell of the video at a local path; none of them has been read."""
-    path = Path(shard)
-    own = beside(path)
-    places = [Place(own, path.name)] if own.exists() else []
-    for root in list(path.parents)[:_LEVELS]:
-        folder = root / DATASET_FOLDER
-        if folder.is_dir():
-            name = path.relative_to(root).as_posix()
-            cameras = [file for file in folder.glob("*.parquet") if file.stem in name]
-            cameras.sort(key=lambda file: len(file.stem), reverse=True)  # "top_left" before "top"
-            return places + [Place(file, name) for file in cameras[:1]]
+    """The index files that should tell of the video at a local path."""
+    path, places = Path(shard), []
+    with suppress(OSError):  # folders that may not be searched
+        if beside(path).exists():
+            places.append(Place(beside(path), path.name))
+        root = next((root for root in list(path.parents)[:_LEVELS] if (root / DATASET_FOLDER).is_dir()), None)
+        if root is not None:
+            name = path.relative_to(root)
+            files = sorted((root / DATASET_FOLDER).glob("*.parquet"))
+            of_camera = [file for file in files if file.stem in name.parts]
+            # Where the camera is no folder's name, only the files themselves say whose they are.
+            chosen = of_camera or [file for file in files if _tells_of(file, name.as_posix())]
+            places += [Place(file, name.as_posix()) for file in chosen]
     return places
+
+
+def _tells_of(file: Path, name: str) -> bool:
+    with suppress(Exception):
+        return name in _open(file).names
+    return False
 
 
 def place_in(file: str, shard: str) -> Place:
@@ -238,8 +246,10 @@ def _named_errors(path: Path) -> Iterator[None]:
     """Whatever reading a file raises becomes an IndexFileError that names it."""
     try:
         yield
-    except Exception as error:  # pyarrow raises many kinds where a file is damaged
+    except IndexFileError as error:
         raise IndexFileError(f"the index file {path} is not used: {error}") from error
+    except Exception as error:  # pyarrow raises many kinds where a file is damaged
+        raise IndexFileError(f"the index file {path} is not used, because it cannot be read: {error}") from error
 
 
 def _open(path: Path) -> _IndexFile:

@@ -147,6 +147,30 @@ def test_dataset_is_read_by_the_index_files_that_a_query_wrote(version: str, tmp
         assert shard.shard.bytes_read <= container_bytes(Path(source.path)) + int(index.picture_size.sum())
 
 
+def test_cameras_are_told_apart_by_whole_names(tmp_path: Path) -> None:
+    left = f"{TOP}_left"
+    for template in (None, "clips/{video_key}-{chunk_index}-{file_index}.mp4"):
+        root = write_dataset(
+            tmp_path / str(template is None), Plan(videos={TOP: [(0, 0)] * 2, left: [(0, 0)] * 2}, video_path=template)
+        )
+        lerobot.build_index(root)
+        for path in root.rglob("*.mp4"):
+            assert bytes_read(VideoDecoder(path)) == container_bytes(path)
+        (root / "meta/sparsevideo" / f"{left}.parquet").unlink()
+        open_shards.clear()
+        indexed = [bytes_read(VideoDecoder(path)) == container_bytes(path) for path in sorted(root.rglob("*.mp4"))]
+        assert sorted(indexed) == [False, True], "the other camera is indexed by a pass, and nothing is said"
+
+
+def test_shard_that_came_later_is_said_and_indexed(tmp_path: Path) -> None:
+    root = write_dataset(tmp_path / "dataset", Plan())
+    lerobot.build_index(root)
+    first = next(root.rglob("*.mp4"))
+    later = Path(shutil.copy(first, first.with_name("file-001.mp4")))
+    with pytest.warns(errors.IndexFileWarning, match=r"does not tell of .*file-001\.mp4"):
+        assert len(VideoDecoder(later)) == 21
+
+
 def test_one_file_tells_of_many_shards(made: Clip, tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     other = make_clip(tmp_path / "b" / "other.mp4", frames=11)
