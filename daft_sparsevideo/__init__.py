@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from daft_sparsevideo import errors
 from daft_sparsevideo.anchors import AnchorCacheUse, anchor_cache_use, set_anchor_cache
 from daft_sparsevideo.frames import FrameBatch, VideoDecoder, VideoMetadata
-from daft_sparsevideo.index_files import write_index
 from daft_sparsevideo.stats import DecodeStats, ProcessStats, decode_stats, reset_decode_stats
 from daft_sparsevideo.threads import set_thread_budget, thread_budget
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from daft_sparsevideo import lerobot
     from daft_sparsevideo.explain import explain_decode
     from daft_sparsevideo.expressions import decode_frames, decode_windows
+    from daft_sparsevideo.index_files import write_index
     from daft_sparsevideo.sql import register_sql
 
 __all__ = [
@@ -41,11 +41,12 @@ __all__ = [
     "write_index",
 ]
 
-_IN_MODULE = {  # what imports Daft, which a VideoDecoder does without
+_IN_MODULE = {  # what imports Daft or pyarrow, which a VideoDecoder does without
     "decode_frames": "expressions",
     "decode_windows": "expressions",
     "explain_decode": "explain",
     "register_sql": "sql",
+    "write_index": "index_files",
 }
 
 

@@ -12,7 +12,8 @@ from daft import DataFrame, DataType, Series, col
 from daft.functions import video_file
 
 from daft_sparsevideo.dataset_layout import LeRobotDataset
-from daft_sparsevideo.index_files import DATASET_FOLDER, write_tables
+from daft_sparsevideo.index_files import write_tables
+from daft_sparsevideo.index_places import DATASET_FOLDER
 from daft_sparsevideo.index_rows import SCHEMA, table_of
 from daft_sparsevideo.open_shards import ShardSource, open_anew
 

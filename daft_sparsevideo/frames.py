@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daft_sparsevideo.errors import FrameOutOfRangeError, ShardFormatError
-from daft_sparsevideo.index_files import place_in
+from daft_sparsevideo.index_places import place_in
 from daft_sparsevideo.open_shards import OpenShard, ShardSource, open_shards
 from daft_sparsevideo.resolve import NO_FRAME, Match, check_match, check_tolerance
 from daft_sparsevideo.stats import DecodeStats, count_decode

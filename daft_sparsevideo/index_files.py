@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Index files: what indexing a shard found out, kept in Parquet beside the video.
-
-The index of a LeRobot dataset's camera is `{dataset}/meta/sparsevideo/{camera}.parquet`, that of a single video
-`{video}.sparsevideo.parquet`. They are looked for when a shard is opened, and believed only if they were made of the
-very file: of its size, and of the bytes in it that are no pictures. Pictures have checksums of their own.
-"""
+"""Index files, written and read: the rows of shards in Parquet, whole shards to a row group."""
 
 from __future__ import annotations
 
@@ -12,10 +7,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -23,15 +15,12 @@ import pyarrow.parquet as pq
 
 from daft_sparsevideo import _core
 from daft_sparsevideo.errors import IndexFileError
+from daft_sparsevideo.index_places import DATASET_FOLDER, beside
 from daft_sparsevideo.index_rows import SCHEMA, VERSION, contents_of, table_of
-
-DATASET_FOLDER = "meta/sparsevideo"
-SUFFIX = ".sparsevideo.parquet"
 
 _VERSION_KEY = "sparsevideo.index"
 _ROWS_OF_A_GROUP = 1 << 14  # at least; the rows of a shard are never parted
 _MOST_ROWS = 1 << 28
-_LEVELS = 6  # how many folders above a shard may be the dataset's
 _DELTAS = ("pts", "dts", "gap", "frame", "frame_pts")
 _PLAIN = ("checksum", "headers", "references.list.element", "flags", "reach", "lists_hash", "facts", "extradata")
 
@@ -119,11 +108,6 @@ def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(group)
 
 
-def beside(shard: Path) -> Path:
-    """The index file of a single video."""
-    return shard.with_name(shard.name + SUFFIX)
-
-
 def _names(paths: list[Path], file: Path) -> list[str]:
     """What the file calls its shards: paths from the dataset's folder, or from the folder that holds them all."""
     absolute = [path.absolute() for path in paths]
@@ -138,67 +122,7 @@ def _names(paths: list[Path], file: Path) -> list[str]:
     return names
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where an index file may tell of a shard."""
-
-    file: Path
-    name: str  # of the shard, in that file
-
-    def open(self, source: str | bytes | BinaryIO, *, name: str) -> _core.Shard:
-        """The shard with the index that the file holds of it; `name` is how messages call it.
-
-        Raises:
-            IndexFileError: The file is damaged, of another version, does not tell of the shard, or was made of
-                something else.
-        """
-        with _named_errors(self.file):
-            contents = _open(self.file).contents(self.name)
-        try:
-            return _core.Shard(source, name=name, contents=contents)
-        except IndexFileError as error:
-            reason = str(error).removeprefix(f"{name}: ")
-            raise IndexFileError(f"the index file {self.file} is not used: {reason}", shard=name) from error
-
-
-def places_of(shard: str) -> list[Place]:
-    """The index files that should tell of the video at a local path."""
-    path, places = Path(shard), []
-    with suppress(OSError):  # folders that may not be searched
-        if beside(path).exists():
-            places.append(Place(beside(path), path.name))
-        root = next((root for root in list(path.parents)[:_LEVELS] if (root / DATASET_FOLDER).is_dir()), None)
-        if root is not None:
-            name = path.relative_to(root)
-            files = sorted((root / DATASET_FOLDER).glob("*.parquet"))
-            of_camera = [file for file in files if file.stem in name.parts]
-            # Where the camera is no folder's name, only the files themselves say whose they are.
-            chosen = of_camera or [file for file in files if _tells_of(file, name.as_posix())]
-            places += [Place(file, name.as_posix()) for file in chosen]
-    return places
-
-
-def _tells_of(file: Path, name: str) -> bool:
-    with suppress(Exception):
-        return name in _open(file).names
-    return False
-
-
-def place_in(file: str, shard: str) -> Place:
-    """The place of a shard in an index file that is known: its only shard, or the one that `shard` ends with.
-
-    Raises:
-        IndexFileError: The file is damaged, of another version, or does not tell of the shard.
-    """
-    with _named_errors(Path(file)):
-        names = _open(Path(file)).names
-        ends = [name for name in names if f"/{shard}".endswith(f"/{name}")]
-        if len(names) != 1 and not ends:
-            raise IndexFileError(f"it does not tell of {shard}")
-    return Place(Path(file), max(ends or names, key=len))
-
-
-class _IndexFile:
+class IndexFile:
     """An index file of which it is known what it tells of."""
 
     def __init__(self, path: Path) -> None:
@@ -224,9 +148,11 @@ class _IndexFile:
 
     @property
     def names(self) -> list[str]:
+        """The shards that it tells of."""
         return list(self._rows)
 
     def contents(self, name: str) -> _core.IndexContents:
+        """What it tells of a shard."""
         if name not in self._rows:
             raise IndexFileError(f"it does not tell of {name}")
         group, begin, count = self._rows[name]
@@ -241,22 +167,12 @@ class _IndexFile:
         return pq.ParquetFile(self.path, page_checksum_verification=True)
 
 
-@contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
-    """Whatever reading a file raises becomes an IndexFileError that names it."""
-    try:
-        yield
-    except IndexFileError as error:
-        raise IndexFileError(f"the index file {path} is not used: {error}") from error
-    except Exception as error:  # pyarrow raises many kinds where a file is damaged
-        raise IndexFileError(f"the index file {path} is not used, because it cannot be read: {error}") from error
-
-
-def _open(path: Path) -> _IndexFile:
+def open_index_file(path: Path) -> IndexFile:
+    """The file, read again only when it has changed. Raises whatever pyarrow does where it is damaged."""
     status = path.stat()
     return _cached(path, status.st_size, status.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=64)
-def _cached(path: Path, _size_bytes: int, _modified_ns: int) -> _IndexFile:
-    return _IndexFile(path)
+def _cached(path: Path, _size_bytes: int, _modified_ns: int) -> IndexFile:
+    return IndexFile(path)

@@ -30,7 +30,7 @@ from daft_sparsevideo.errors import (
     ShardReadError,
     SparseVideoError,
 )
-from daft_sparsevideo.index_files import Place, place_in, places_of
+from daft_sparsevideo.index_places import Place, place_in, places_of
 from daft_sparsevideo.resolve import FrameTimes, seconds
 from daft_sparsevideo.stats import count_opened_shard
 

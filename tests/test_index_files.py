@@ -19,7 +19,7 @@ from daft import col
 
 from conftest import shared_folder
 from daft_sparsevideo import VideoDecoder, _core, decode_frames, errors, index_files, lerobot, write_index
-from daft_sparsevideo.index_files import SUFFIX, place_in
+from daft_sparsevideo.index_places import SUFFIX, place_in
 from daft_sparsevideo.index_rows import SCHEMA, VERSION, contents_of, table_of
 from daft_sparsevideo.open_shards import open_shards
 from lerobot_dataset import TOP, WRIST, Plan, write_dataset
