@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from daft_sparsevideo.explain import explain_decode
     from daft_sparsevideo.expressions import decode_frames, decode_windows
     from daft_sparsevideo.index_files import write_index
+    from daft_sparsevideo.reencode import reencode_ddra
     from daft_sparsevideo.sql import register_sql
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "errors",
     "explain_decode",
     "lerobot",
+    "reencode_ddra",
     "register_sql",
     "reset_decode_stats",
     "set_anchor_cache",
@@ -45,6 +47,7 @@ _IN_MODULE = {  # what imports Daft or pyarrow, which a VideoDecoder does withou
     "decode_frames": "expressions",
     "decode_windows": "expressions",
     "explain_decode": "explain",
+    "reencode_ddra": "reencode",
     "register_sql": "sql",
     "write_index": "index_files",
 }

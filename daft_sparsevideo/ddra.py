@@ -54,7 +54,7 @@ def ddra_frame_types(
         >>> ddra_frame_types(11, 4, closure=4, cuts=[6])
         'IbBbibibBbi'
         >>> ddra_frame_types(11, [(0, 2), (4, 6)])
-        'IbibibbbbbP'
+        'Ibibibbbbbi'
     """
     sections = dict([(0, interval)] if isinstance(interval, int) else interval)
     if num_frames < 1 or 0 not in sections or min(sections.values()) < 1:

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far apart anchors stand: chosen by what trial encodes of samples cost, and how they come out.
+"""How far apart anchors stand: chosen by what trial encodes cost, and how they come out.
 
 A long interval saves intra pictures, but its B pictures are far from what they are predicted from: the best one depends
 on how much moves. An episode is cut into sections of about `SECTION_FRAMES`. Of each, `SAMPLE_FRAMES` in the middle
-are encoded at the encoder's quickest preset, with two intervals first, and with the next one on the side of the
-better. Bytes and PSNR of a trial make one figure by the slope of the rate-distortion curve, which is measured once a
-shard: that figure is the bytes at equal PSNR. The quickest preset predicts worse than others, the more so the farther
-the anchors: `_QUICK_PRESET_BIAS` is by how much, as measured.
+are encoded at half of width and height and at a quick preset: with intervals of 8 and 16, and with the next one on the
+side of the better. Bytes and PSNR of a trial make one figure by the slope of the rate-distortion curve, which is
+measured once a shard: that figure is the bytes at equal PSNR.
 """
 
 from __future__ import annotations
@@ -20,21 +19,26 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from av.video.reformatter import VideoReformatter
 
 from daft_sparsevideo.ddra import ddra_frame_types
 from daft_sparsevideo.source_video import Planes, copied_planes, planes_of
 
 INTERVALS = (4, 8, 16, 32)
 SECTION_FRAMES = 256
-SAMPLE_FRAMES = INTERVALS[-1] + 1  # the longest interval and the anchor behind it
+SAMPLE_FRAMES = 129  # whole intervals, and the anchor behind them
+QUALITY_FRAMES = 33  # in the middle of a sample, in full size
 
-# Bytes at equal PSNR at the quickest preset over those at "medium", relative to interval 4: the mean over 12 samples
-# of two cameras, static and moving, of ../benchmarks' robot recordings (spread: 3 %).
-_QUICK_PRESET_BIAS = {
-    "hevc": {4: 1.0, 8: 1.047, 16: 1.176, 32: 1.235},
-    "h264": {4: 1.0, 8: 1.0, 16: 1.0, 32: 1.0},
-}
 QUICK_PRESET = {"hevc": "ultrafast", "h264": "superfast"}
+
+# Bytes at equal PSNR as trials tell over those of whole episodes at "medium", relative to an interval of 8: means over
+# five episodes of a static and a moving camera at crf 20, from which they differ by 4 % at most.
+_TRIAL_BIAS = {
+    "hevc": {4: 0.986, 8: 1.0, 16: 1.10, 32: 1.15},
+    "h264": {4: 1.024, 8: 1.0, 16: 1.04, 32: 1.03},
+}
+
+_LEAST_SIDE = 64  # pixels of a trial encode
 
 _CUT_LEVELS = 12.0  # of 255, that the mean luma sample changes at a cut
 _CUT_RATIO = 4.0  # and by how much more than at the frames before it
@@ -75,11 +79,14 @@ class IntervalChooser:
         encode: The trial encode.
         codec: "hevc" or "h264".
         fixed: An interval that is chosen already, without cuts; None: choose.
+        keeps: Whether frames for trials of quality are wanted.
     """
 
     encode: TrialEncode
     codec: str
     fixed: int | None = None
+    keeps: bool = False
+    _reformatter: VideoReformatter = field(default_factory=VideoReformatter, init=False)
     _slope: float | None = field(default=None, init=False)  # of the logarithm of bytes over PSNR
 
     def choose(
@@ -90,23 +97,30 @@ class IntervalChooser:
         Args:
             frames: Iterator of `av.VideoFrame`, from which the episode's are taken.
             num_frames: Frames of the episode.
-            keep: Is given the planes of each sample, and its interval.
+            keep: Is given the planes of some frames of each section, and its interval.
         """
         cuts = CutDetector()
         sections: list[tuple[int, int]] = []
         for start, stop in section_bounds(num_frames):
-            first, last = sample_bounds(start, stop)
-            sample = []
+            small: list[Planes] = []
+            whole: list[Planes] = []
+            trial, quality = (middle(start, stop, count) for count in (SAMPLE_FRAMES, QUALITY_FRAMES))
             for number in range(start, stop):
                 frame = next(frames)
                 cuts.look(number, planes_of(frame)[0])
-                if first <= number < last:
-                    sample.append(copied_planes(frame))
-            interval = self.fixed or self._best(sample)
-            keep(sample, interval)
+                if number in trial and self.fixed is None:
+                    small.append(copied_planes(self._halved(frame)))
+                if number in quality and self.keeps:
+                    whole.append(copied_planes(frame))
+            interval = self.fixed or self._best(small)
+            keep(whole, interval)
             if not sections or sections[-1][1] != interval:
                 sections.append((start, interval))
         return EpisodeStructure(tuple(sections), () if self.fixed else tuple(cuts.found))
+
+    def _halved(self, frame: Any) -> Any:
+        width, height = half_size(frame.width, frame.height)
+        return self._reformatter.reformat(frame, width=width, height=height, interpolation="AREA", threads=1)
 
     def _best(self, sample: list[Planes]) -> int:
         if len(sample) <= INTERVALS[0]:
@@ -122,7 +136,7 @@ class IntervalChooser:
         if self._slope is None:
             finer_bytes, finer_psnr = self._measure(sample, interval, -4.0)
             self._slope = max(0.05, (finer_bytes - log_bytes) / max(finer_psnr - psnr, 0.1))
-        return log_bytes - self._slope * psnr - math.log(_QUICK_PRESET_BIAS[self.codec][interval])
+        return log_bytes - self._slope * psnr - math.log(_TRIAL_BIAS[self.codec][interval])
 
     def _measure(self, sample: list[Planes], interval: int, crf_step: float) -> tuple[float, float]:
         size_bytes, errors = self.encode(sample, ddra_frame_types(len(sample), interval), crf_step=crf_step)
@@ -168,11 +182,21 @@ def section_bounds(num_frames: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-def sample_bounds(start: int, stop: int) -> tuple[int, int]:
+def middle(start: int, stop: int, count: int) -> range:
     """The frames in the middle of a section that stand for all of it.
 
-    >>> sample_bounds(0, 100), sample_bounds(40, 50)
-    ((33, 66), (40, 50))
+    >>> middle(0, 100, 33), middle(40, 50, 33)
+    (range(33, 66), range(40, 50))
     """
-    first = max(start, (start + stop - SAMPLE_FRAMES) // 2)
-    return first, min(stop, first + SAMPLE_FRAMES)
+    first = max(start, (start + stop - count) // 2)
+    return range(first, min(stop, first + count))
+
+
+def half_size(width: int, height: int) -> tuple[int, int]:
+    """Half of each side, even; the size itself where that would be tiny.
+
+    >>> half_size(642, 480), half_size(64, 48)
+    ((320, 240), (64, 48))
+    """
+    small = width // 4 * 2, height // 4 * 2
+    return small if min(small) >= _LEAST_SIDE else (width, height)

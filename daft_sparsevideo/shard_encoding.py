@@ -22,11 +22,12 @@ from daft_sparsevideo.errors import GateError, ShardFormatError
 from daft_sparsevideo.frames import check_num_threads
 from daft_sparsevideo.gate import check_written
 from daft_sparsevideo.intervals import (
+    QUALITY_FRAMES,
     QUICK_PRESET,
-    SAMPLE_FRAMES,
     SECTION_FRAMES,
     EpisodeStructure,
     IntervalChooser,
+    half_size,
 )
 from daft_sparsevideo.open_shards import ShardSource
 from daft_sparsevideo.output_file import local_file, whole_file
@@ -85,12 +86,15 @@ class Settings:
         check_num_threads(self.num_threads)
         encoder_module().EncoderSettings(codec=self.codec, width=64, height=64, preset=self.preset, crf=DEFAULT_CRF)
 
-    def of_encoder(self, source: SourceVideo, crf: float, *, preset: str | None = None) -> Any:
-        """What `_encoder` is told for a source."""
+    def of_encoder(
+        self, source: SourceVideo, crf: float, *, size: tuple[int, int] | None = None, preset: str | None = None
+    ) -> Any:
+        """What `_encoder` is told for a source; width and height are the source's, and the preset that of the user."""
+        width, height = size or (source.width, source.height)
         return encoder_module().EncoderSettings(
             codec=self.codec,
-            width=source.width,
-            height=source.height,
+            width=width,
+            height=height,
             bit_depth=source.bit_depth,
             preset=preset or self.preset,
             crf=crf,
@@ -243,13 +247,14 @@ class _Job:
 
     def _choose_structures(self, crf: float, *, keep_samples: bool) -> None:
         settings, video = self.settings, self.video
-        most = min(_QUALITY_SAMPLES, _QUALITY_SAMPLE_BYTES // (video.width * video.height * 2 * SAMPLE_FRAMES))
+        most = min(_QUALITY_SAMPLES, _QUALITY_SAMPLE_BYTES // (video.width * video.height * 2 * QUALITY_FRAMES))
         every = max(1, video.num_frames // (SECTION_FRAMES * max(1, most)))
         seen = 0
 
         def encode(frames: list[Planes], types: str, *, crf_step: float) -> tuple[Any, Any]:
             at = max(0.0, crf + crf_step)
-            quick = settings.of_encoder(video, at, preset=QUICK_PRESET[settings.codec])
+            size = half_size(video.width, video.height)
+            quick = settings.of_encoder(video, at, size=size, preset=QUICK_PRESET[settings.codec])
             found: tuple[Any, Any] = encoder_module().trial_encode(quick, frames, types)
             return found
 
@@ -263,7 +268,7 @@ class _Job:
         if fixed is not None and not keep_samples:
             self.structures = [EpisodeStructure(((0, fixed),))] * len(self.episodes)
             return
-        chooser = IntervalChooser(encode, settings.codec, fixed)
+        chooser = IntervalChooser(encode, settings.codec, fixed, keep_samples)
         frames = video.frames(self._threads)
         self.structures = [chooser.choose(frames, stop - first, keep) for first, stop in self.episodes]
         _exhaust(frames)

@@ -29,9 +29,11 @@ def dataset_path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_of_docstrings_run(module: str, video_path: str, dataset_path: str) -> None:
+def test_examples_of_docstrings_run(module: str, video_path: str, dataset_path: str, tmp_path: Path) -> None:
     found = importlib.import_module(f"daft_sparsevideo.{module}")
-    result = doctest.testmod(found, extraglobs={"video_path": video_path, "dataset_path": dataset_path}, verbose=False)
+    output_folder = str(tmp_path)
+    names = {"video_path": video_path, "dataset_path": dataset_path, "output_folder": output_folder}
+    result = doctest.testmod(found, extraglobs=names, verbose=False)
     assert result.failed == 0
 
 
