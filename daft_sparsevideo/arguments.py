@@ -98,6 +98,11 @@ def check_picture(
 
 def check_matching(match: object, tolerance_s: object, on_error: object) -> Matching:
     """How times are matched with frames; raise ValueError or TypeError for options out of their range."""
+    return Matching(check_match(match), check_tolerance(tolerance_s), check_on_error(on_error))
+
+
+def check_on_error(on_error: object) -> OnError:
+    """Return `on_error`; raise ValueError when it is no way to deal with rows that fail."""
     if on_error not in get_args(OnError):
         raise ValueError(f"on_error is {on_error!r}; choose one of {', '.join(map(repr, get_args(OnError)))}")
-    return Matching(check_match(match), check_tolerance(tolerance_s), cast(OnError, on_error))
+    return cast(OnError, on_error)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,17 @@ _FIELDS = {
 }
 
 
-def write_dataset_index(dataset: LeRobotDataset, output: str | None) -> DataFrame:
-    """Index all videos of a dataset, write one file a camera, and return a row for each video."""
+def write_dataset_index(
+    dataset: LeRobotDataset, output: str | None, *, cameras: Sequence[str] | None = None
+) -> DataFrame:
+    """Index the videos of some cameras (None: all), write one file a camera, and return a row for each video."""
+    cameras = dataset.videos if cameras is None else cameras
     if output is None and "://" in dataset.root:
         raise ValueError(f"{dataset.root} is no folder here: give output, a folder for its index files")
     folder = Path(output or f"{dataset.root}/{DATASET_FOLDER}").absolute()
-    dataset.check_codecs(dataset.videos)
+    dataset.check_codecs(cameras)
     written: dict[str, Any] = {name: [] for name in ("camera", "shard", "frames", "pictures", "index")}
-    for key in dataset.videos:
+    for key in cameras:
         indexed = _indexed(dataset, key).to_pydict()
         file = write_tables(map(_table, indexed["rows"]), folder / f"{key}.parquet")
         for name in ("shard", "frames", "pictures"):

@@ -127,6 +127,17 @@ class LeRobotDataset:
                 )
         return list(keys)
 
+    def chosen_videos(self, cameras: Sequence[str] | None) -> list[str]:
+        """The cameras with video files that an argument names; None: all."""
+        if cameras is None:
+            return self.videos
+        if isinstance(cameras, str) or not all(isinstance(key, str) for key in cameras):
+            raise TypeError(f"cameras must be a list of keys, not {cameras!r}")
+        for key in cameras:
+            if key not in self.videos:
+                raise ValueError(f"cameras: {key!r} has no videos in {self.root}; those with are {listed(self.videos)}")
+        return list(dict.fromkeys(cameras))
+
     def check_codecs(self, keys: Sequence[str]) -> None:
         """Raise ShardFormatError for cameras whose videos, by info.json, are of a codec that cannot be decoded."""
         for key in keys:

@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import daft.datasets.lerobot as daft_lerobot
 from daft import DataFrame, DataType, Expression, col
 from daft.functions import to_list
 from daft.io import IOConfig
 
+from daft_sparsevideo.arguments import check_count, check_on_error
 from daft_sparsevideo.batch import OnError
 from daft_sparsevideo.dataset_index import write_dataset_index
 from daft_sparsevideo.dataset_layout import (
@@ -37,7 +40,12 @@ from daft_sparsevideo.resolve import Match
 from daft_sparsevideo.row_windows import shifted_cells, stack
 from daft_sparsevideo.stored_images import decoded_image, encoded_image
 
-__all__ = ["build_index", "info", "load_episode_frames", "read", "read_episodes", "read_tasks"]
+if TYPE_CHECKING:
+    from daft_sparsevideo.dataset_verification import Verification
+    from daft_sparsevideo.ddra import Closure
+    from daft_sparsevideo.shard_encoding import Codec
+
+__all__ = ["build_index", "info", "load_episode_frames", "read", "read_episodes", "read_tasks", "reencode", "verify"]
 
 
 def read(
@@ -277,6 +285,116 @@ def build_index(
     return write_dataset_index(
         LeRobotDataset.open(dataset_uri, io_config), None if output is None else os.fspath(output)
     )
+
+
+def reencode(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str],
+    io_config: IOConfig | None = None,
+    *,
+    cameras: Sequence[str] | None = None,
+    codec: Codec = "hevc",
+    interval: int | Literal["auto"] = "auto",
+    closure: Closure = 3,
+    closed: bool = False,
+    crf: float | None = None,
+    psnr_db: float | None = None,
+    match_source: bool = False,
+    preset: str = "medium",
+    num_threads: int | None = None,
+    on_error: OnError = "raise",
+    progress: bool | None = None,
+) -> DataFrame:
+    """Write a dataset anew, in which every frame of its videos is a few pictures away: a drop-in for the old one.
+
+    Videos are encoded as `reencode_ddra` does, each episode by itself, and get the names that they had. Tables and
+    all other files are copied as they are, index files are written along, and `meta/info.json`, which tells the new
+    codec and settings, comes last. The source is only read. A run that was ended, by whatever, goes on where it was
+    when it is called again with the same source, target and settings.
+
+    Args:
+        src: The dataset, as in `read`.
+        dst: Folder for the new one: new, empty, or left by an earlier run.
+        io_config: How a remote source is read.
+        cameras: Keys of the cameras to encode anew; the videos of others are copied. None (default): all.
+        codec: As in `reencode_ddra`, and so are interval, closure, closed, crf, psnr_db, match_source and preset.
+        interval: Frames from one anchor to the next, or "auto".
+        closure: 3 (default) or 4.
+        closed: Every interval starts anew.
+        crf: Rate factor; 20 where no other quality is asked for.
+        psnr_db: The mean RGB PSNR to reach in each video.
+        match_source: Reach the PSNR of another encode in the source's own codec and size.
+        preset: Of the encoder.
+        num_threads: Threads for one video. None (default): the thread budget, shared by the videos under way.
+        on_error: "raise" (default) ends with the first video that fails. "null" goes on, and its row says in `error`
+            what went wrong; `meta/info.json` is not written then.
+        progress: Show a bar with the time left. None (default): where there is a terminal.
+
+    Returns:
+        DataFrame of one row a video: `camera`, `shard` (its path in the dataset) and the fields of `reencode_ddra`.
+
+    Raises:
+        FileNotFoundError: There is no dataset.
+        FileExistsError: `dst` holds something else, or was begun with another source or settings, or another run is
+            at it.
+        ValueError: An option is out of its range, or source and target are not two folders.
+        SparseVideoError: A video cannot be read or written, or what was written is not what was asked for.
+
+    Example:
+        >>> from daft_sparsevideo import lerobot
+        >>> report = lerobot.reencode(dataset_path, f"{output_folder}/new", interval=8)
+        >>> report.select("shard", "frames", "closure_max").limit(1).to_pydict()
+        {'shard': ['videos/observation.images.top/chunk-000/file-000.mp4'], 'frames': [21], 'closure_max': [3]}
+    """
+    from daft_sparsevideo.dataset_reencoding import DatasetReencoding
+    from daft_sparsevideo.shard_encoding import Settings
+
+    dataset = LeRobotDataset.open(src, io_config)
+    keys = tuple(dataset.chosen_videos(cameras))
+    settings = Settings(codec, interval, closure, closed, crf, psnr_db, match_source, preset, num_threads)
+    return DatasetReencoding(dataset, Path(dst).absolute(), keys, settings, check_on_error(on_error), progress).run()
+
+
+def verify(
+    dataset_uri: str | os.PathLike[str],
+    io_config: IOConfig | None = None,
+    *,
+    closure: int | None = None,
+    decode: bool = False,
+) -> Verification:
+    """Check that the videos of a dataset are what its tables tell; any dataset, whoever wrote it.
+
+    Every video is opened and indexed, by a Daft query. A problem is: a video that is missing or cannot be read;
+    rows without a frame, rows that share one, frames without a row; frames more than 0.1 ms from their rows' times;
+    codecs that differ within a camera or from `info.json`; closures above `closure`; and, in folders here, videos
+    that no episode names and files that were never finished.
+
+    Args:
+        dataset_uri: As in `read`.
+        io_config: How remote files are read.
+        closure: Pictures that any frame may take. None (default): what `info.json` says if `reencode` wrote it, and
+            without bound otherwise.
+        decode: Decode every frame, too, which finds damage inside pictures.
+
+    Returns:
+        The problems, and a row for each video.
+
+    Raises:
+        FileNotFoundError: There is no dataset.
+        ValueError: Its version is not supported, or it lacks a column that is needed.
+
+    Example:
+        >>> from daft_sparsevideo import lerobot
+        >>> found = lerobot.verify(dataset_path)
+        >>> found.problems
+        ()
+        >>> found.shards.select("frames", "drift_s").limit(1).to_pydict()
+        {'frames': [21], 'drift_s': [0.0]}
+    """
+    from daft_sparsevideo.dataset_verification import verify_dataset
+
+    bound = None if closure is None else check_count("closure", closure, "picture")
+    return verify_dataset(LeRobotDataset.open(dataset_uri, io_config), bound, decode=bool(decode))
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import daft
 import pyarrow as pa
 from daft import DataType, Expression, Series
 from daft.io import IOConfig
 
-from daft_sparsevideo.arguments import ShardArgument, check_number, shard_column
+from daft_sparsevideo.arguments import ShardArgument, check_number, check_on_error, shard_column
 from daft_sparsevideo.batch import OnError, shard_sources
 from daft_sparsevideo.ddra import Closure
 from daft_sparsevideo.errors import SparseVideoError
@@ -102,8 +102,7 @@ def reencode_ddra(
         (90, 3)
     """
     settings = Settings(codec, interval, closure, closed, crf, psnr_db, match_source, preset, num_threads)
-    if on_error not in get_args(OnError):
-        raise ValueError(f"on_error is {on_error!r}; choose one of {', '.join(map(repr, get_args(OnError)))}")
+    check_on_error(on_error)
 
     @daft.func.batch(return_dtype=DataType.from_arrow_type(REPORT_TYPE), batch_size=1, use_process=False, max_retries=0)
     def reencode_batch(shard: Series, output: Series, episodes: Series) -> pa.Array:
