@@ -29,7 +29,7 @@ from daft_sparsevideo.ddra import encoder_module
 from daft_sparsevideo.index_places import DATASET_FOLDER
 from daft_sparsevideo.output_file import PARTIAL, is_url, whole_file
 from daft_sparsevideo.reencode import REPORT_TYPE, reencode_ddra
-from daft_sparsevideo.shard_encoding import Settings, encoded_frames
+from daft_sparsevideo.shard_encoding import DEFAULT_CRF, Settings, encoded_frames
 from daft_sparsevideo.threads import thread_budget
 
 INFO_KEY = "sparsevideo.reencoded"
@@ -208,6 +208,8 @@ class DatasetReencoding:
             about["video.codec"] = self.settings.codec
             about["has_audio"] = False
             settings = asdict(self.settings)
+            if not (self.settings.match_source or self.settings.psnr_db):
+                settings["crf"] = self.settings.crf if self.settings.crf is not None else DEFAULT_CRF
             settings["encoder"] = encoder_module().encoder_version(self.settings.codec)
             about[INFO_KEY] = {name: value for name, value in settings.items() if name != "num_threads"}
         with whole_file(str(self.target / _INFO), None) as staged:

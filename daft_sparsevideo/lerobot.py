@@ -365,7 +365,7 @@ def verify(
     """Check that the videos of a dataset are what its tables tell; any dataset, whoever wrote it.
 
     Every video is opened and indexed, by a Daft query. A problem is: a video that is missing or cannot be read;
-    rows without a frame, rows that share one, frames without a row; frames more than 0.1 ms from their rows' times;
+    rows without a frame of their own, frames without a row; frames more than 0.1 ms from their rows' times;
     codecs that differ within a camera or from `info.json`; closures above `closure`; and, in folders here, videos
     that no episode names and files that were never finished.
 

@@ -84,7 +84,10 @@ class Settings:
             if value is not None and not 0 <= check_number(name, value) <= most:
                 raise ValueError(f"{name} is {value}; it must lie in [0, {most:g}]")
         check_num_threads(self.num_threads)
-        encoder_module().EncoderSettings(codec=self.codec, width=64, height=64, preset=self.preset, crf=DEFAULT_CRF)
+        grey = [np.full((side, side), 128, np.uint8) for side in (64, 32, 32)]
+        encoder = encoder_module()  # a picture that is encoded tells whether there is such a preset
+        tiny = encoder.EncoderSettings(codec=self.codec, width=64, height=64, preset=self.preset, crf=DEFAULT_CRF)
+        encoder.trial_encode(tiny, [grey], "I")
 
     def of_encoder(
         self, source: SourceVideo, crf: float, *, size: tuple[int, int] | None = None, preset: str | None = None
