@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     parsed = _parser().parse_args(arguments)
+    os.environ.setdefault(
+        "DAFT_PROGRESS_BAR", "0"
+    )  # it tells of tables; where work takes long there is a bar of our own
     try:
         code: int = parsed.run(parsed)
     except (SparseVideoError, OSError, ValueError, TypeError, ImportError) as error:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,7 @@ INFO_KEY = "sparsevideo.reencoded"
 
 _STATE, _DONE = f"{DATASET_FOLDER}/reencode.json", f"{DATASET_FOLDER}/reencoded.jsonl"
 _INFO = "meta/info.json"
+_DAFT_BAR = "DAFT_PROGRESS_BAR"
 _NOT_COPIED = (".cache", ".git")  # what a download of the hub leaves beside the dataset
 _STALE_INFO = ("g", "crf", "preset", "fast_decode", "video_backend", "extra_options")  # after "video."
 
@@ -186,16 +188,18 @@ class DatasetReencoding:
                 nonlocal whole
                 whole = frames
 
-            watcher = nullcontext() if bar.disable else threading.Thread(target=watch, daemon=True)
-            if isinstance(watcher, threading.Thread):
-                watcher.start()
-            try:
+            if bar.disable:
                 yield count
+                return
+            watcher = threading.Thread(target=watch, daemon=True)
+            watcher.start()
+            try:
+                with _without_bar_of_daft():
+                    yield count
             finally:
                 ended.set()
-                if isinstance(watcher, threading.Thread):
-                    watcher.join()
-                    show()
+                watcher.join()
+                show()
 
     def _complete(self) -> None:
         """Write `info.json` and the index files: with them it is a dataset."""
@@ -215,6 +219,19 @@ class DatasetReencoding:
         with whole_file(str(self.target / _INFO), None) as staged:
             Path(staged).write_text(json.dumps(info, indent=4))
         write_dataset_index(LeRobotDataset.open(self.target, None), None, cameras=self.cameras)
+
+
+@contextmanager
+def _without_bar_of_daft() -> Iterator[None]:
+    """Two bars would write over each other; Daft's counts videos, not frames."""
+    before = os.environ.get(_DAFT_BAR)
+    os.environ[_DAFT_BAR] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[_DAFT_BAR]
+        if before is not None:
+            os.environ[_DAFT_BAR] = before
 
 
 def _files(source: LeRobotDataset) -> list[tuple[str, int]]:
