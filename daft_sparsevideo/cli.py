@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     quality.add_argument("--psnr", type=float, metavar="DB", help="mean RGB PSNR to reach in each video")
     quality.add_argument("--match-source", action="store_true", help="what encoding the source once more would keep")
     reencode.add_argument("--preset", default="medium", help="of the encoder (default: medium)")
+    reencode.add_argument("--fragmented", action="store_true", help="a fragment for each episode")
     reencode.add_argument("--threads", type=int, metavar="N", help="threads for one video")
     reencode.set_defaults(run=_reencode)
 
@@ -96,6 +97,7 @@ def _reencode(given: argparse.Namespace) -> int:
         psnr_db=given.psnr,
         match_source=given.match_source,
         preset=given.preset,
+        fragmented=given.fragmented,
         num_threads=given.threads,
         on_error="null",
     )

@@ -26,7 +26,7 @@ from daft_sparsevideo.source_video import Planes, copied_planes, planes_of
 
 INTERVALS = (4, 8, 16, 32)
 SECTION_FRAMES = 256
-SAMPLE_FRAMES = 129  # whole intervals, and the anchor behind them
+SAMPLE_FRAMES = 97  # whole intervals, and the anchor behind them
 QUALITY_FRAMES = 33  # in the middle of a sample, in full size
 
 QUICK_PRESET = {"hevc": "ultrafast", "h264": "superfast"}

@@ -301,6 +301,7 @@ def reencode(
     psnr_db: float | None = None,
     match_source: bool = False,
     preset: str = "medium",
+    fragmented: bool = False,
     num_threads: int | None = None,
     on_error: OnError = "raise",
     progress: bool | None = None,
@@ -325,6 +326,7 @@ def reencode(
         psnr_db: The mean RGB PSNR to reach in each video.
         match_source: Reach the PSNR of another encode in the source's own codec and size.
         preset: Of the encoder.
+        fragmented: Write a fragment for each episode.
         num_threads: Threads for one video. None (default): the thread budget, shared by the videos under way.
         on_error: "raise" (default) ends with the first video that fails. "null" goes on, and its row says in `error`
             what went wrong; `meta/info.json` is not written then.
@@ -351,7 +353,9 @@ def reencode(
 
     dataset = LeRobotDataset.open(src, io_config)
     keys = tuple(dataset.chosen_videos(cameras))
-    settings = Settings(codec, interval, closure, closed, crf, psnr_db, match_source, preset, num_threads)
+    settings = Settings(
+        codec, interval, closure, bool(closed), crf, psnr_db, match_source, preset, bool(fragmented), num_threads
+    )
     return DatasetReencoding(dataset, Path(dst).absolute(), keys, settings, check_on_error(on_error), progress).run()
 
 

@@ -52,6 +52,7 @@ def reencode_ddra(
     match_source: bool = False,
     episodes: Expression | Sequence[float] | None = None,
     preset: str = "medium",
+    fragmented: bool = False,
     num_threads: int | None = None,
     io_config: IOConfig | None = None,
     on_error: OnError = "raise",
@@ -76,6 +77,7 @@ def reencode_ddra(
         episodes: Seconds in the shard where each episode begins; a column of lists, or one list. None (default):
             it is all one. Frames of different episodes never depend on each other.
         preset: Of x265 or x264, from "ultrafast" to "placebo".
+        fragmented: Write a fragment for each episode, which players can begin with before the file is complete.
         num_threads: Threads of the encoder for one shard. None (default): as many as the thread budget has.
         io_config: How outputs that are URLs are written.
         on_error: "raise" (default) ends the query with one exception; "null" gives a struct whose `error` says
@@ -101,7 +103,9 @@ def reencode_ddra(
         >>> row["frames"], row["closure_max"]
         (90, 3)
     """
-    settings = Settings(codec, interval, closure, closed, crf, psnr_db, match_source, preset, num_threads)
+    settings = Settings(
+        codec, interval, closure, bool(closed), crf, psnr_db, match_source, preset, bool(fragmented), num_threads
+    )
     check_on_error(on_error)
 
     @daft.func.batch(return_dtype=DataType.from_arrow_type(REPORT_TYPE), batch_size=1, use_process=False, max_retries=0)

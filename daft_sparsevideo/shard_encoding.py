@@ -66,6 +66,7 @@ class Settings:
     psnr_db: float | None = None
     match_source: bool = False
     preset: str = "medium"
+    fragmented: bool = False
     num_threads: int | None = None
 
     def __post_init__(self) -> None:
@@ -304,6 +305,7 @@ class _Job:
             self.settings.of_encoder(video, crf),
             time_base=video.time_base,
             rotation=video.rotation,
+            fragmented=self.settings.fragmented,
         )
         frames = video.frames(self._threads)
         for (first, stop), structure in zip(self.episodes, self.structures, strict=True):

@@ -65,9 +65,10 @@ def open_writer(path: Path, codec: str, **settings: Any) -> Any:
     chosen = {"width": WIDTH, "height": HEIGHT, "preset": "ultrafast"}
     if "qp" not in settings:
         chosen["crf"] = 20.0
-    time_base, rotation = settings.pop("time_base", (1, 15360)), settings.pop("rotation", 0)
+    container = {name: settings.pop(name) for name in ("rotation", "fragmented") if name in settings}
+    time_base = settings.pop("time_base", (1, 15360))
     encoder_settings = _encoder.EncoderSettings(codec=codec, **(chosen | settings))
-    return _encoder.ShardWriter(str(path), encoder_settings, time_base=time_base, rotation=rotation)
+    return _encoder.ShardWriter(str(path), encoder_settings, time_base=time_base, **container)
 
 
 def write_shard(path: Path, codec: str, episodes: Iterable[Episode], **settings: Any) -> Path:

@@ -205,6 +205,20 @@ def test_players_are_told_how_to_turn_the_pictures(tmp_path: Path, codec: str, r
 
 
 @pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("closure", [3, 4])
+def test_fragments_hold_the_same_frames_at_the_same_times(tmp_path: Path, codec: str, closure: Any) -> None:
+    episodes = evenly(ddra_frame_types(length, 8, closure=closure) for length in (21, 1, 30))
+    settings = {"reference_b": closure == 4, "qp": 20}
+    plain = write_shard(tmp_path / "plain.mp4", codec, episodes, **settings)
+    path = write_shard(tmp_path / "fragmented.mp4", codec, episodes, fragmented=True, **settings)
+    assert path.read_bytes().count(b"moof") == 3
+    assert b"moof" not in plain.read_bytes()
+    assert_structure(path, episodes, closure)
+    assert_plain_decoders_play_it(path, episodes)
+    assert [frame.digest for frame in decode_all(path).frames] == [frame.digest for frame in decode_all(plain).frames]
+
+
+@pytest.mark.parametrize("codec", CODECS)
 def test_a_trial_tells_bytes_and_quality_of_what_would_be_written(tmp_path: Path, codec: str) -> None:
     types = ddra_frame_types(21, 8)
     settings = _encoder.EncoderSettings(codec=codec, width=WIDTH, height=HEIGHT, preset="ultrafast", qp=25)

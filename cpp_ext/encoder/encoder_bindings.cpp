@@ -165,11 +165,11 @@ NB_MODULE(_encoder, m) {  // NOLINT: nanobind's macro
       .def(
           "__init__",
           [](ShardWriter* self, const std::string& path, const EncoderSettings& settings,
-             const Fraction& time_base, int rotation) {
+             const Fraction& time_base, int rotation, bool fragmented) {
             const GilRelease release;
-            new (self) ShardWriter(path, settings, rational(time_base), rotation);
+            new (self) ShardWriter(path, settings, rational(time_base), {rotation, fragmented});
           },
-          "path"_a, "settings"_a, nb::kw_only(), "time_base"_a, "rotation"_a = 0)
+          "path"_a, "settings"_a, nb::kw_only(), "time_base"_a, "rotation"_a = 0, "fragmented"_a = false)
       .def("encode_episode", &encode_episode, "frames"_a, "pts"_a, "types"_a, nb::kw_only(),
            "end_pts"_a = nb::none(),
            nb::sig(

@@ -65,11 +65,13 @@ void set_rotation(AVCodecParameters& parameters, int rotation) {
 
 }  // namespace
 
-ShardWriter::ShardWriter(std::string path, EncoderSettings settings, AVRational time_base, int rotation)
-    : path_(std::move(path)), settings_(std::move(settings)), time_base_(time_base), rotation_(rotation) {
+ShardWriter::ShardWriter(std::string path, EncoderSettings settings, AVRational time_base,
+                         Container container)
+    : path_(std::move(path)), settings_(std::move(settings)), time_base_(time_base), container_(container) {
   check_settings(settings_);
   require(time_base.num > 0 && time_base.den > 0, "time_base must be positive");
-  require(rotation % 90 == 0, "rotation is " + std::to_string(rotation) + "; it must be a multiple of 90");
+  require(container.rotation % 90 == 0,
+          "rotation is " + std::to_string(container.rotation) + "; it must be a multiple of 90");
   av_log_set_level(AV_LOG_QUIET);  // what fails is told by its code
   parameter_sets_ = make_encoder(settings_, {})->parameter_sets();
 }
@@ -154,8 +156,8 @@ void ShardWriter::open_file(const std::vector<std::uint8_t>& parameter_sets) {
   muxer->url = check_allocated(av_strdup(("file:" + path_).c_str()));
   AVStream* stream = check_allocated(avformat_new_stream(muxer.get(), nullptr));
   set_parameters(*stream->codecpar, settings_, parameter_sets);
-  if (rotation_ != 0) {
-    set_rotation(*stream->codecpar, rotation_);
+  if (container_.rotation != 0) {
+    set_rotation(*stream->codecpar, container_.rotation);
   }
   stream->sample_aspect_ratio = settings_.sample_aspect_ratio;
   stream->avg_frame_rate = settings_.average_fps;
@@ -164,7 +166,9 @@ void ShardWriter::open_file(const std::vector<std::uint8_t>& parameter_sets) {
   AVDictionary* options = nullptr;
   av_dict_set_int(&options, "video_track_timescale", time_base_.den, 0);
   av_dict_set_int(&options, "movie_timescale", time_base_.den, 0);
-  av_dict_set(&options, "movflags", "+faststart", 0);
+  // The header of a fragmented file waits for the first fragment, which tells where the display begins.
+  const char* flags = container_.fragmented ? "+frag_keyframe+delay_moov+default_base_moof" : "+faststart";
+  av_dict_set(&options, "movflags", flags, 0);
   check_write(avio_open(&muxer->pb, muxer->url, AVIO_FLAG_WRITE));
   muxer_ = std::move(muxer);
   const int code = avformat_write_header(muxer_.get(), &options);

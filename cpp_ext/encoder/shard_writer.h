@@ -27,11 +27,17 @@ struct EpisodePlan {
   std::int64_t end_pts = 0;        // where the last frame's display ends
 };
 
+/// What the file says besides the stream.
+struct Container {
+  int rotation = 0;         // degrees clockwise by which a player is to turn the pictures
+  bool fragmented = false;  // a fragment for each episode; otherwise one header, which comes first
+};
+
 /// The file is removed again unless `close` completes it.
 class ShardWriter {
  public:
   /// Throws std::invalid_argument when the settings make no stream.
-  ShardWriter(std::string path, EncoderSettings settings, AVRational time_base, int rotation);
+  ShardWriter(std::string path, EncoderSettings settings, AVRational time_base, Container container);
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
   ~ShardWriter();
@@ -59,7 +65,7 @@ class ShardWriter {
   std::string path_;
   EncoderSettings settings_;
   AVRational time_base_;
-  int rotation_;  // degrees clockwise by which a player is to turn the pictures
+  Container container_;
   std::vector<std::uint8_t> parameter_sets_;
   MuxerPtr muxer_;
 
