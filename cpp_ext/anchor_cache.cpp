@@ -96,13 +96,19 @@ Anchors AnchorCache::anchors_of(std::uint64_t shard) const {
 }
 
 void AnchorCache::keep(std::uint64_t shard, std::int32_t picture, const AVFrame& frame) {
-  const std::lock_guard lock(mutex_);
   const Key key{shard, picture};
   const std::size_t bytes = bytes_of(frame);
-  if (mark_used(key) || bytes == 0 || bytes > capacity_bytes_) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (mark_used(key) || bytes == 0 || bytes > capacity_bytes_) {
+      return;
+    }
+  }
+  const Anchor anchor = copy_of(frame);  // hundreds of kilobytes, for which other threads don't wait
+  const std::lock_guard lock(mutex_);
+  if (mark_used(key)) {  // another thread was quicker
     return;
   }
-  const Anchor anchor = copy_of(frame);
   entries_.push_back({key, anchor, bytes});
   by_key_.emplace(key, std::prev(entries_.end()));
   size_bytes_ += bytes;
