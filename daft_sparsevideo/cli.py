@@ -11,11 +11,13 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from daft_sparsevideo.errors import SparseVideoError
 
 _EXAMPLES = {
+    "index": "example: sparsevideo index pusht",
     "reencode": "example: sparsevideo reencode lerobot/pusht pusht-ddra --crf 18",
     "verify": "example: sparsevideo verify pusht-ddra",
 }
@@ -63,6 +65,11 @@ def _parser() -> argparse.ArgumentParser:
     reencode.add_argument("--fragmented", action="store_true", help="a fragment for each episode")
     reencode.add_argument("--threads", type=int, metavar="N", help="threads for one video")
     reencode.set_defaults(run=_reencode)
+
+    index = _command(commands, "index", "index videos once, so that opening them reads no pictures")
+    index.add_argument("paths", nargs="+", metavar="DATASET|VIDEO", help="LeRobot datasets, or video files")
+    index.add_argument("--output", metavar="PATH", help="folder for a dataset's index files, or the file for videos")
+    index.set_defaults(run=_index)
 
     verify = _command(commands, "verify", "check the videos of a LeRobot dataset against its tables")
     verify.add_argument("dataset", metavar="DATASET", help="folder, URL or Hugging Face name")
@@ -127,6 +134,27 @@ def _told(row: dict[str, Any]) -> str:
 
 def _megabytes(count: int) -> str:
     return f"{count / 1e6:.2f} MB"
+
+
+def _index(given: argparse.Namespace) -> int:
+    from daft_sparsevideo import lerobot, write_index
+
+    videos = [path for path in given.paths if Path(path).is_file()]
+    datasets = [path for path in given.paths if path not in videos]
+    if given.output is not None and (len(datasets) > 1 or (datasets and videos)):
+        raise ValueError("--output: give one dataset, or videos")
+    written = [] if given.output is None or not videos else [write_index(videos, given.output)]
+    written = written or [write_index(video) for video in videos]
+    for dataset in datasets:
+        built = lerobot.build_index(dataset, output=given.output).to_pydict()
+        written += [Path(path) for path in dict.fromkeys(built["index"])]
+    rows = [{"index": str(path), "bytes": path.stat().st_size} for path in written]
+    if given.json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    for row in rows:
+        print(f"{row['index']}: {row['bytes']} bytes")
+    return 0
 
 
 def _verify(given: argparse.Namespace) -> int:

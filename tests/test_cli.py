@@ -39,6 +39,19 @@ def test_a_dataset_is_written_anew_and_verified(
     assert [row["frames"] for row in json.loads(capsys.readouterr().out)] == [21, 21]
 
 
+def test_datasets_and_videos_are_indexed(tmp_path: Path, dataset: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    video = dataset / f"videos/{TOP}/chunk-000/file-000.mp4"
+    assert main(["index", str(dataset)]) == 0
+    assert capsys.readouterr().out.count(".parquet: ") == 2
+    assert (dataset / f"meta/sparsevideo/{TOP}.parquet").exists()
+    assert main(["index", str(video), "--output", str(tmp_path / "one.parquet"), "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert written == [{"index": str(tmp_path / "one.parquet"), "bytes": (tmp_path / "one.parquet").stat().st_size}]
+    assert main(["index", str(video)]) == 0
+    assert video.with_name("file-000.mp4.sparsevideo.parquet").exists()
+    assert main(["index", str(dataset), str(video), "--output", str(tmp_path / "two")]) == 1
+
+
 def test_a_video_that_fails_is_told_and_the_exit_code_is_1(
     tmp_path: Path, dataset: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +81,7 @@ def test_an_error_is_one_line_that_names_what_is_missing(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["reencode"], ["verify"], ["dance"], ["reencode", "a", "b", "--interval", "x"]]
+    "arguments", [[], ["reencode"], ["verify"], ["index"], ["dance"], ["reencode", "a", "b", "--interval", "x"]]
 )
 def test_a_wrong_command_is_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -77,7 +90,7 @@ def test_a_wrong_command_is_code_2(arguments: list[str], capsys: pytest.CaptureF
     assert "usage: sparsevideo" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["reencode", "verify"])
+@pytest.mark.parametrize("command", ["reencode", "verify", "index"])
 def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
