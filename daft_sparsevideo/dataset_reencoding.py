@@ -90,7 +90,7 @@ class DatasetReencoding:
         """Say what is done here, or refuse what is another's or was begun otherwise."""
         state = self.target / _STATE
         state.parent.mkdir(parents=True, exist_ok=True)
-        wanted = json.dumps({"source": self.source.root, "cameras": self.cameras, **asdict(self.settings)}, indent=2)
+        wanted = json.dumps({"source": self.source.root, "cameras": self.cameras, **self._told_settings()}, indent=2)
         with state.open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,6 +107,14 @@ class DatasetReencoding:
                 file.write(wanted)
                 file.flush()
             yield
+
+    def _told_settings(self) -> dict[str, Any]:
+        """The settings that matter for what is written."""
+        settings = asdict(self.settings)
+        del settings["num_threads"]
+        if not (self.settings.match_source or self.settings.psnr_db):
+            settings["crf"] = DEFAULT_CRF if self.settings.crf is None else self.settings.crf
+        return settings
 
     def _copy_others(self, videos: set[str]) -> None:
         """Copy what is not encoded anew, and not there yet; of videos nothing half written stays."""
@@ -211,11 +219,7 @@ class DatasetReencoding:
                 about.pop(f"video.{name}", None)
             about["video.codec"] = self.settings.codec
             about["has_audio"] = False
-            settings = asdict(self.settings)
-            if not (self.settings.match_source or self.settings.psnr_db):
-                settings["crf"] = self.settings.crf if self.settings.crf is not None else DEFAULT_CRF
-            settings["encoder"] = encoder_module().encoder_version(self.settings.codec)
-            about[INFO_KEY] = {name: value for name, value in settings.items() if name != "num_threads"}
+            about[INFO_KEY] = self._told_settings() | {"encoder": encoder_module().encoder_version(self.settings.codec)}
         with whole_file(str(self.target / _INFO), None) as staged:
             Path(staged).write_text(json.dumps(info, indent=4))
         write_dataset_index(LeRobotDataset.open(self.target, None), None, cameras=self.cameras)
