@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from daft import col
@@ -24,15 +24,16 @@ PARTIAL = ".partial"
 
 
 @contextmanager
-def whole_file(output: str, io_config: IOConfig | None) -> Iterator[str]:
+def whole_file(output: str, io_config: IOConfig | None, *, source: str | None = None) -> Iterator[str]:
     """Give a local path to write to; when the block ends without an error, the file gets its place.
 
     Args:
         output: Local path or URL. A file that is there is replaced at the end, and untouched until then.
         io_config: How a URL is written.
+        source: A local file that must not be the output.
 
     Raises:
-        ShardWriteError: It cannot be written.
+        ShardWriteError: It cannot be written, or is the source.
     """
     if is_url(output):
         with tempfile.TemporaryDirectory() as folder:
@@ -42,6 +43,8 @@ def whole_file(output: str, io_config: IOConfig | None) -> Iterator[str]:
         return
     place = Path(output.removeprefix("file://")).absolute()
     staged = f"{place}{PARTIAL}"
+    if source is not None and Path(source).exists() and place.exists() and place.samefile(source):
+        raise ShardWriteError(f"{output} is the source, which is only read: give another place", shard=output)
     try:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +57,8 @@ def whole_file(output: str, io_config: IOConfig | None) -> Iterator[str]:
                 raise
             raise ShardWriteError(f"{place} cannot be written: {error}", shard=output) from error
     finally:
-        Path(staged).unlink(missing_ok=True)
+        with suppress(OSError):  # it was not written
+            Path(staged).unlink()
 
 
 @contextmanager

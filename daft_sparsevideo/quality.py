@@ -20,11 +20,11 @@ from daft_sparsevideo.errors import ShardFormatError
 from daft_sparsevideo.source_video import Planes, SourceVideo, copied_planes, planes_of
 
 IDENTICAL_DB = 100.0  # PSNR of frames that do not differ
+MIN_CRF = {"hevc": 0.0, "h264": 1.0}  # below 1, x264 codes without loss, and then without B pictures
 MAX_CRF = 51.0
 
-_SEARCH_STEPS = 6
-_SEARCH_PRECISION_DB = 0.02
 _DB_PER_CRF = 0.45  # about, for the first step
+_LEAST_DB_PER_CRF = 0.1
 
 _MATCH_FRAMES = 65  # of the source, that are encoded again to learn what its own format and size can keep
 _MATCH_CRF = {"libx264": (12, 18, 24, 30), "libx265": (12, 18, 24, 30), "libsvtav1": (10, 20, 30, 42)}
@@ -46,7 +46,7 @@ class Quality:
     worst_y_psnr_db: float
 
 
-def measure_quality(source: SourceVideo, written: SourceVideo, num_threads: int = 1) -> Quality:
+def measure_quality(source: SourceVideo, written: SourceVideo) -> Quality:
     """Decode both, and compare them frame by frame.
 
     Raises:
@@ -54,7 +54,7 @@ def measure_quality(source: SourceVideo, written: SourceVideo, num_threads: int 
     """
     rgb, other_rgb = VideoReformatter(), VideoReformatter()  # one each: they keep what belongs to a form of frames
     found = []
-    for frame, other in zip(source.frames(num_threads), written.frames(num_threads), strict=True):
+    for frame, other in zip(source.frames(), written.frames(), strict=True):
         rgb_db = psnr_of(_rgb_of(frame, rgb), _rgb_of(other, other_rgb), 255)
         y_db = psnr_of(planes_of(frame)[0], planes_of(other)[0], (1 << source.bit_depth) - 1)
         found.append((rgb_db, y_db))
@@ -89,36 +89,50 @@ def frame_of(planes: Planes, like: SourceVideo) -> Any:
     return frame
 
 
-def search_crf(psnr_at: Callable[[float], float], target_db: float, first_crf: float) -> float:
-    """The crf whose PSNR is nearest to a target, by the secant method.
+def search_crf(
+    psnr_at: Callable[[float], float],
+    target_db: float,
+    first_crf: float,
+    *,
+    min_crf: float,
+    tries: int,
+    tolerance_db: float,
+) -> float:
+    """The largest crf of those tried whose PSNR is not below a target; the one with the best PSNR if all are.
 
     Args:
         psnr_at: Tells the PSNR in dB at a crf; falls as that rises.
         target_db: What is to be reached.
         first_crf: Where to begin.
+        min_crf: The least that may be tried; the most is 51.
+        tries: How many times to ask, at most.
+        tolerance_db: How near is near enough.
 
     Returns:
-        In [0, 51], in steps of 0.01.
+        The crf, in steps of 0.01.
     """
     tried: dict[float, float] = {}
     crf = first_crf
-    for _ in range(_SEARCH_STEPS):
-        crf = round(min(max(crf, 0.0), MAX_CRF), 2)
+    for _ in range(tries):
+        crf = round(min(max(crf, min_crf), MAX_CRF), 2)
         if crf in tried:
             break
         tried[crf] = psnr_at(crf)
-        if abs(tried[crf] - target_db) <= _SEARCH_PRECISION_DB:
+        if abs(tried[crf] - target_db) <= tolerance_db:
             break
-        crf += (tried[crf] - target_db) / _slope(tried, crf)
-    return min(tried, key=lambda crf: abs(tried[crf] - target_db))
+        crf = _next_crf(tried, target_db)
+    enough = [crf for crf, psnr in tried.items() if psnr >= target_db - tolerance_db]
+    return max(enough) if enough else max(tried, key=tried.__getitem__)
 
 
-def _slope(tried: dict[float, float], crf: float) -> float:
-    """By how much PSNR falls with each crf, from the two tries nearest to one."""
-    others = sorted((other for other in tried if other != crf), key=lambda other: abs(other - crf))
-    if not others:
-        return _DB_PER_CRF
-    return max(0.05, (tried[others[0]] - tried[crf]) / (crf - others[0]))
+def _next_crf(tried: dict[float, float], target_db: float) -> float:
+    """On the line through the tries on both sides of the target, or through the two that are nearest to it."""
+    finer = [crf for crf, psnr in tried.items() if psnr >= target_db]
+    coarser = [crf for crf, psnr in tried.items() if psnr < target_db]
+    nearest = sorted(tried, key=lambda crf: abs(tried[crf] - target_db))[:2]
+    one, other = (max(finer), min(coarser)) if finer and coarser else (nearest[0], nearest[-1])
+    slope = (tried[one] - tried[other]) / (other - one) if one != other else _DB_PER_CRF
+    return one + (tried[one] - target_db) / max(slope, _LEAST_DB_PER_CRF)
 
 
 def source_match_db(source: SourceVideo) -> float:

@@ -71,7 +71,8 @@ def reencode_ddra(
             every stretch of about 256 frames, by trial encodes, and makes the first frame after a cut an anchor.
         closure: 3 (default), or 4: a smaller file.
         closed: Every interval starts anew: larger, but plain players can seek to every anchor.
-        crf: Rate factor of the encoder, 0 to 51; smaller is better. 20 where no other quality is asked for.
+        crf: Rate factor of the encoder, 0 to 51 (for H.264 1 to 51); smaller is better. 20 where no other quality is
+            asked for.
         psnr_db: The mean RGB PSNR that is to be reached, against the shard's frames; the crf is searched.
         match_source: Reach the PSNR that encoding the shard once more with its own codec at its own size would.
         episodes: Seconds in the shard where each episode begins; a column of lists, or one list. None (default):
@@ -112,6 +113,8 @@ def reencode_ddra(
     def reencode_batch(shard: Series, output: Series, episodes: Series) -> pa.Array:
         return _reencode_rows(shard, output, episodes, settings, io_config=io_config, on_error=on_error)
 
+    if not isinstance(output, (Expression, str, os.PathLike)):
+        raise TypeError(f"output must be a column or a path, not {type(output).__name__}")
     where = output if isinstance(output, Expression) else daft.lit(os.fspath(output))
     report: Expression = reencode_batch(shard_column(shard), where, _episode_column(episodes))
     return report.alias("reencoded")

@@ -33,6 +33,7 @@ from daft_sparsevideo.open_shards import ShardSource
 from daft_sparsevideo.output_file import local_file, whole_file
 from daft_sparsevideo.quality import (
     MAX_CRF,
+    MIN_CRF,
     Quality,
     measure_quality,
     planes_rgb,
@@ -50,8 +51,8 @@ DEFAULT_CRF = 20.0
 
 _QUALITY_SAMPLES = 4  # stretches of a shard by which a crf is searched
 _QUALITY_SAMPLE_BYTES = 256 << 20
-_QUALITY_TRIES = 3  # whole encodes, at most, until the PSNR asked for is reached
-_QUALITY_TOLERANCE_DB = 0.1
+_SAMPLE_TRIES, _SAMPLE_TOLERANCE_DB = 6, 0.02
+_WHOLE_TRIES, _TOLERANCE_DB = 5, 0.1  # whole encodes until the PSNR that is asked for is reached; mostly one
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,12 @@ class Settings:
             raise ValueError(f"closure is {self.closure!r}; it must be 3 or 4")
         if sum((self.crf is not None, self.psnr_db is not None, self.match_source)) > 1:
             raise ValueError("give one of crf, psnr_db and match_source")
-        for name, value, most in (("crf", self.crf, MAX_CRF), ("psnr_db", self.psnr_db, 60.0)):
-            if value is not None and not 0 <= check_number(name, value) <= most:
-                raise ValueError(f"{name} is {value}; it must lie in [0, {most:g}]")
+        for name, value, least, most in (
+            ("crf", self.crf, MIN_CRF[self.codec], MAX_CRF),
+            ("psnr_db", self.psnr_db, 0.0, 60.0),
+        ):
+            if value is not None and not least <= check_number(name, value) <= most:
+                raise ValueError(f"{name} is {value}; it must lie in [{least:g}, {most:g}]")
         check_num_threads(self.num_threads)
         grey = [np.full((side, side), 128, np.uint8) for side in (64, 32, 32)]
         encoder = encoder_module()  # a picture that is encoded tells whether there is such a preset
@@ -133,7 +137,7 @@ def reencode_shard(
         io_config: How an output that is a URL is written.
     """
     started = time.monotonic()
-    with local_file(source) as local, whole_file(output, io_config) as staged:
+    with local_file(source) as local, whole_file(output, io_config, source=local) as staged:
         video = SourceVideo.open(local)
         job = _Job(video, staged, episode_bounds(video, begins_s), settings)
         crf, quality = job.run()
@@ -210,10 +214,6 @@ class _Job:
     structures: list[EpisodeStructure] = field(default_factory=list)
     _samples: list[tuple[list[Planes], int]] = field(default_factory=list)  # with their intervals
 
-    @property
-    def _threads(self) -> int:
-        return self.settings.num_threads or thread_budget()
-
     def run(self) -> tuple[float, Quality]:
         """Write the file; returns the crf, and the quality of what was written."""
         settings, video = self.settings, self.video
@@ -223,23 +223,33 @@ class _Job:
         if target_db is None:
             self._encode(crf)
             return crf, self._measure()
-        crf = search_crf(self._sample_psnr_db, target_db, crf)
+        min_crf = MIN_CRF[settings.codec]
+        crf = search_crf(
+            self._sample_psnr_db,
+            target_db,
+            crf,
+            min_crf=min_crf,
+            tries=_SAMPLE_TRIES,
+            tolerance_db=_SAMPLE_TOLERANCE_DB,
+        )
         self._samples.clear()
-        tried: dict[float, float] = {}
-        for _ in range(_QUALITY_TRIES):
+        written: dict[float, Quality] = {}
+
+        def psnr_at(crf: float) -> float:
+            encoded_frames.add(-video.num_frames if written else 0)
             self._encode(crf)
-            quality = self._measure()
-            tried[crf] = quality.psnr_db
-            if abs(quality.psnr_db - target_db) <= _QUALITY_TOLERANCE_DB or crf in {0.0, MAX_CRF}:
-                break
-            crf = search_crf(lambda at: _interpolated(tried, at), target_db, crf)
-            encoded_frames.add(-video.num_frames)
-        if quality.psnr_db < target_db - _QUALITY_TOLERANCE_DB:
+            written[crf] = self._measure()
+            return written[crf].psnr_db
+
+        crf = search_crf(psnr_at, target_db, crf, min_crf=min_crf, tries=_WHOLE_TRIES, tolerance_db=_TOLERANCE_DB)
+        if crf != next(reversed(written)):
+            psnr_at(crf)
+        if written[crf].psnr_db < target_db - _TOLERANCE_DB:
+            best = max(quality.psnr_db for quality in written.values())
             raise GateError(
-                f"{self.path}: a PSNR of {target_db:.2f} dB cannot be reached, only {quality.psnr_db:.2f} dB",
-                shard=video.path,
+                f"{video.path}: a PSNR of {target_db:.2f} dB is not reached, only {best:.2f} dB", shard=video.path
             )
-        return crf, quality
+        return crf, written[crf]
 
     def intervals(self) -> list[dict[str, int]]:
         """From which frame of the shard on each interval is used."""
@@ -273,7 +283,7 @@ class _Job:
             self.structures = [EpisodeStructure(((0, fixed),))] * len(self.episodes)
             return
         chooser = IntervalChooser(encode, settings.codec, fixed, keep_samples)
-        frames = video.frames(self._threads)
+        frames = video.frames()
         self.structures = [chooser.choose(frames, stop - first, keep) for first, stop in self.episodes]
         _exhaust(frames)
 
@@ -291,7 +301,7 @@ class _Job:
                 frames += sample
             writer.close()
             rgb, decoded_rgb = VideoReformatter(), VideoReformatter()
-            decoded = SourceVideo.open(path).frames(self._threads)
+            decoded = SourceVideo.open(path).frames()
             found = [
                 psnr_of(planes_rgb(one, video, rgb), planes_rgb(planes_of(other), video, decoded_rgb), 255)
                 for one, other in zip(frames, decoded, strict=True)
@@ -307,7 +317,7 @@ class _Job:
             rotation=video.rotation,
             fragmented=self.settings.fragmented,
         )
-        frames = video.frames(self._threads)
+        frames = video.frames()
         for (first, stop), structure in zip(self.episodes, self.structures, strict=True):
             end_pts = int(video.pts[stop]) if stop < video.num_frames else video.end_pts
             types = self.settings.types(stop - first, structure)
@@ -316,7 +326,7 @@ class _Job:
         writer.close()
 
     def _measure(self) -> Quality:
-        return measure_quality(self.video, SourceVideo.open(self.path), self._threads)
+        return measure_quality(self.video, SourceVideo.open(self.path))
 
 
 def _counted(frames: Iterator[Any], count: int) -> Iterator[Planes]:
@@ -329,10 +339,3 @@ def _exhaust(frames: Iterator[Any]) -> None:
     """Let a source tell whether it ends where it should."""
     for _ in frames:
         pass
-
-
-def _interpolated(tried: dict[float, float], crf: float) -> float:
-    """PSNR at a crf, on the line through the two nearest that were tried."""
-    known = sorted(tried, key=lambda other: abs(other - crf))[:2]
-    slope = 0.45 if len(known) < 2 else (tried[known[0]] - tried[known[1]]) / (known[1] - known[0])
-    return tried[known[0]] - slope * (crf - known[0])

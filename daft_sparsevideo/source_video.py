@@ -114,11 +114,8 @@ class SourceVideo:
         """Frames that are shown."""
         return self.pts.size
 
-    def frames(self, num_threads: int = 1) -> Iterator[Any]:
+    def frames(self) -> Iterator[Any]:
         """Decode all frames in order, as `av.VideoFrame`.
-
-        Args:
-            num_threads: Decoder threads.
 
         Raises:
             FrameDecodeError: A frame is damaged or missing, or is not what the container says.
@@ -127,8 +124,8 @@ class SourceVideo:
         try:
             with av.open(self.path) as file:
                 video: Any = file.streams.best("video")
-                video.codec_context.thread_count = num_threads
-                video.codec_context.thread_type = "AUTO"
+                # One thread: others that log an error wait for the GIL, and a decoder that is closed waits for them.
+                video.codec_context.thread_count = 1
                 frame: Any
                 for frame in file.decode(video):
                     if frame.is_corrupt or decoded == self.num_frames or frame.pts != self.pts[decoded]:

@@ -39,6 +39,8 @@ void check_settings(const EncoderSettings& settings) {
   require(settings.crf.has_value() != settings.qp.has_value(), "one of crf and qp must be given");
   const double quantiser = settings.crf.value_or(settings.qp.value_or(0));
   require(quantiser >= 0 && quantiser <= 51, "crf and qp must lie in [0, 51]");
+  // Below 1, x264 codes without loss, and then without B pictures.
+  require(settings.codec == AV_CODEC_ID_HEVC || quantiser >= 1, "crf and qp of H.264 must lie in [1, 51]");
   require(settings.average_fps.num > 0 && settings.average_fps.den > 0, "average_fps must be positive");
   require(settings.num_threads > 0, "num_threads must be at least 1");
 }
