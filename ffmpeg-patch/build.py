@@ -39,7 +39,8 @@ def compilers(wanted: Library) -> list[str]:
 def require(wanted: Library, *tools: str) -> None:
     """Fail, with the command that helps, when a program that the build needs is missing."""
     if missing := [tool for tool in tools if shutil.which(tool) is None]:
-        packages = [dict(zip(compilers(wanted), ("gcc", "g++"), strict=False)).get(tool, tool) for tool in missing]
+        names = dict(zip(compilers(wanted), ("gcc", "g++"), strict=False)) | {"ninja": "ninja-build"}
+        packages = [names.get(tool, tool) for tool in missing]
         raise BuildError(
             f"building {wanted.name} needs {', '.join(missing)}. "
             f"On Debian or Ubuntu: sudo apt-get install {' '.join(packages)}"
@@ -48,15 +49,22 @@ def require(wanted: Library, *tools: str) -> None:
 
 def build_key(wanted: Library, flavour: str, source_sha256: str) -> str:
     """Name a build by all that decides what comes out of it."""
-    inputs = {
+    inputs: dict[str, object] = {
         "recipe": RECIPE,
         "source": source_sha256,
         "patches": [sha256_of(HERE / name) for name in wanted.patches],
         "flags": wanted.configure + wanted.flavours[flavour],
         "compiler": [*map(version_of, compilers(wanted)), platform.machine()],
     }
+    if wanted.needs:
+        inputs["needs"] = [build_key(library, flavour, library.sha256) for library in needed_by(wanted)]
     digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
     return f"{wanted.name}-{wanted.version}-{flavour}-{digest[:16]}"
+
+
+def needed_by(wanted: Library) -> list[Library]:
+    """Return the libraries that become part of this one's build."""
+    return [libraries()[name] for name in wanted.needs]
 
 
 def version_of(compiler: str) -> str:
@@ -72,15 +80,16 @@ def built_prefix(wanted: Library, flavour: str) -> Path:
     # Usually all is there: then neither the source archive nor the network is needed.
     if (prefix := builds / build_key(wanted, flavour, wanted.sha256)).exists():
         return prefix
-    require(wanted, "make", "patch", *(["cmake"] if "cmake" in wanted.start else []))
+    require(wanted, "patch", wanted.make[0], *({"cmake", "meson"} & {wanted.start[0]}))
     if platform.machine() in {"x86_64", "AMD64", "i686"}:
         require(wanted, "nasm")
     builds.mkdir(parents=True, exist_ok=True)
+    parts = [built_prefix(library, flavour) for library in needed_by(wanted)]
     with only_one(builds / f"{wanted.name}-{flavour}.lock"):
         source = find_source(wanted)
         prefix = builds / build_key(wanted, flavour, source.sha256)
         if not prefix.exists():
-            build(wanted, flavour, source, prefix)
+            build(wanted, flavour, source, prefix, parts)
         return prefix
 
 
@@ -96,23 +105,34 @@ def only_one(lock: Path) -> Iterator[None]:
         yield
 
 
-def build(wanted: Library, flavour: str, source: SourceArchive, prefix: Path) -> None:
-    """Unpack, patch, configure, make and install; `prefix` appears at the very end and complete."""
+def build(wanted: Library, flavour: str, source: SourceArchive, prefix: Path, parts: list[Path]) -> None:
+    """Unpack, patch, configure, make and install; `prefix` appears at the very end and complete.
+
+    The libraries in the folders `parts` are found by the compiler without being named, and become part of the result.
+    """
     work = prefix.with_name(prefix.name + ".partial")
     log_path = prefix.with_name(prefix.name + ".log")
     shutil.rmtree(work, ignore_errors=True)  # what a killed build has left
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(len(os.sched_getaffinity(0)))
     say(f"building {wanted.name} from {source.path.name} ({flavour}, {jobs} jobs): some minutes, once. Log: {log_path}")
+    extra = {
+        "DESTDIR": str(work / "stage"),  # so that no path of this machine gets into the libraries
+        "CPATH": os.pathsep.join(str(part / "include") for part in parts),
+        "LIBRARY_PATH": os.pathsep.join(str(part / "lib") for part in parts),
+    }
     with log_path.open("w") as log:
         tree = unpack(source.path, work)
         for name in wanted.patches:
-            run(["patch", "-p1", "--batch", "--forward", "-i", str(HERE / name)], tree, log)
+            run(["patch", "-p1", "--batch", "--forward", "-i", str(HERE / name)], tree, log, {})
         start = [part.format(cc=compilers(wanted)[0]) for part in wanted.start]
-        run([*start, *wanted.configure, *wanted.flavours[flavour]], tree, log, details=tree / "ffbuild" / "config.log")
-        run(["make", "-j", jobs], tree, log)
-        # Installed below a stage, so that no path of this machine gets into the libraries.
-        run(["make", *wanted.install, f"DESTDIR={work / 'stage'}"], tree, log)
-    (work / "stage" / "usr" / "local").rename(prefix)
+        details = tree / "ffbuild" / "config.log"
+        run([*start, *wanted.configure, *wanted.flavours[flavour]], tree, log, extra, details=details)
+        run([*wanted.make, "-j", jobs], tree, log, extra)
+        run([*wanted.make, *wanted.install], tree, log, extra)
+    installed = work / "stage" / "usr" / "local"
+    for part in parts:
+        shutil.copytree(part, installed, dirs_exist_ok=True)
+    installed.rename(prefix)
     shutil.rmtree(work)
 
 
@@ -126,11 +146,12 @@ def unpack(archive: Path, work: Path) -> Path:
     return tree
 
 
-def run(command: list[str], folder: Path, log: TextIO, *, details: Path | None = None) -> None:
-    """Run a command into the log; BuildError with the end of the log when it fails."""
+def run(command: list[str], folder: Path, log: TextIO, extra: dict[str, str], *, details: Path | None = None) -> None:
+    """Run a command into the log, with `extra` variables; BuildError with the end of the log when it fails."""
     log.write(f"\n$ {shlex.join(command)}\n")
     log.flush()
     clean = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    clean |= {name: value for name, value in extra.items() if value}
     done = subprocess.run(
         command, cwd=folder, env=clean, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=False
     )

@@ -9,7 +9,7 @@ import sys
 import tomllib
 import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from debian_archive import DebianArchive, FetchError, private_apt
@@ -34,6 +34,8 @@ class Library:
     configure: list[str]
     install: list[str]
     flavours: dict[str, list[str]]
+    make: list[str] = field(default_factory=lambda: ["make"])
+    needs: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
