@@ -39,7 +39,7 @@ AVStream* choose_video_stream(AVFormatContext& format) {
 
 }  // namespace
 
-Demuxer::Demuxer(ByteSource& source) : source_(source) {
+Demuxer::Demuxer(ByteSource& source, bool split_units) : source_(source) {
   capture_log();
   auto* buffer = static_cast<std::uint8_t*>(check_allocated(av_malloc(kIoBufferBytes)));
   io_.reset(check_allocated(avio_alloc_context(buffer, kIoBufferBytes, 0, this, read_packet, nullptr, seek)));
@@ -47,11 +47,14 @@ Demuxer::Demuxer(ByteSource& source) : source_(source) {
   format->pb = io_.get();
   const int opened = avformat_open_input(&format, nullptr, nullptr, nullptr);  // frees on failure
   rethrow_read_error();
-  check(opened, "cannot open it as a video (mp4, mov, mkv, webm, ts, avi, H.264, HEVC)", ErrorKind::kFormat);
+  check(opened, "cannot open it as a video (mp4, mov, mkv, webm, ts, avi, ivf, H.264, HEVC, AV1)",
+        ErrorKind::kFormat);
   format_.reset(format);
   for (unsigned i = 0; i < format->nb_streams; ++i) {
     if (format->streams[i]->codecpar->codec_type != AVMEDIA_TYPE_VIDEO) {
       format->streams[i]->discard = AVDISCARD_ALL;
+    } else if (format->streams[i]->codecpar->codec_id == AV_CODEC_ID_AV1 && packets_are_byte_ranges()) {
+      format->flags |= AVFMT_FLAG_NOPARSE;  // MP4 says all that the parser would find, in every packet anew
     }
   }
   const int probed = avformat_find_stream_info(format, nullptr);
@@ -61,9 +64,43 @@ Demuxer::Demuxer(ByteSource& source) : source_(source) {
   for (unsigned i = 0; i < format->nb_streams; ++i) {
     format->streams[i]->discard = format->streams[i] == stream_ ? AVDISCARD_DEFAULT : AVDISCARD_ALL;
   }
+  if (split_units && stream_->codecpar->codec_id == AV_CODEC_ID_AV1) {
+    AVBSFContext* splitter = nullptr;
+    const AVBitStreamFilter* filter = av_bsf_get_by_name("av1_frame_split");
+    check(av_bsf_alloc(filter, &splitter), "cannot split temporal units", ErrorKind::kFormat);
+    splitter_.reset(splitter);
+    check(avcodec_parameters_copy(splitter->par_in, stream_->codecpar), "cannot copy the codec's parameters",
+          ErrorKind::kFormat);
+    check(av_bsf_init(splitter), "cannot split temporal units", ErrorKind::kFormat);
+  }
 }
 
 bool Demuxer::read(AVPacket& packet) {
+  if (!splitter_) {
+    return read_from_container(packet);
+  }
+  while (true) {
+    av_packet_unref(&packet);
+    const int result = av_bsf_receive_packet(splitter_.get(), &packet);
+    if (result == AVERROR_EOF) {
+      return false;
+    }
+    if (result != AVERROR(EAGAIN)) {
+      check(result, "cannot split a temporal unit", ErrorKind::kFormat);
+      packet.pos += packet.pos < 0 ? 0 : packet.data - unit_bytes_;
+      return true;
+    }
+    const bool is_end = !read_from_container(packet);
+    if (!is_end && packet.size == 0) {
+      return true;  // the filter would take it for the end
+    }
+    unit_bytes_ = packet.data;
+    check(av_bsf_send_packet(splitter_.get(), is_end ? nullptr : &packet), "cannot split a temporal unit",
+          ErrorKind::kFormat);
+  }
+}
+
+bool Demuxer::read_from_container(AVPacket& packet) {
   while (true) {
     av_packet_unref(&packet);
     const int result = av_read_frame(format_.get(), &packet);

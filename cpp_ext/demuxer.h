@@ -14,8 +14,9 @@ namespace sparsevideo {
 /// The video stream is the one that FFmpeg would choose to play, cover pictures left aside.
 class Demuxer {
  public:
-  /// Keeps a reference to `source`. Throws Error(kFormat) if there is no video stream in it.
-  explicit Demuxer(ByteSource& source);
+  /// Keeps a reference to `source`. With `split_units` a packet of AV1 holds one frame, with what
+  /// stands around it in its temporal unit. Throws Error(kFormat) if there is no video stream in it.
+  Demuxer(ByteSource& source, bool split_units);
 
   /// Reads the next packet of the video stream; false at the end of the file.
   bool read(AVPacket& packet);
@@ -31,6 +32,7 @@ class Demuxer {
   static int read_packet(void* opaque, std::uint8_t* buffer, int size);
   static std::int64_t seek(void* opaque, std::int64_t offset, int whence);
   void rethrow_read_error();
+  bool read_from_container(AVPacket& packet);
 
   ByteSource& source_;
   std::uint64_t position_ = 0;
@@ -38,6 +40,8 @@ class Demuxer {
   IoContextPtr io_;
   FormatContextPtr format_;
   AVStream* stream_ = nullptr;
+  BitstreamFilterPtr splitter_;               // of temporal units
+  const std::uint8_t* unit_bytes_ = nullptr;  // of the temporal unit that is being split
 };
 
 }  // namespace sparsevideo

@@ -9,7 +9,7 @@
 namespace sparsevideo {
 
 /// Raised whenever a pass finds or hashes something else than before, or a name below changes.
-constexpr int kIndexVersion = 1;
+constexpr int kIndexVersion = 2;
 
 /// The flag of a packet that completes the picture of the packet before.
 constexpr std::uint16_t kSecondField = 1U << 8U;
@@ -55,6 +55,7 @@ struct IndexContents {
   std::int64_t first_reorder_depth = -1;
   std::int64_t x264_build = -1;
   std::int64_t first_picture = 0;
+  std::int64_t codec_has_graph = 0;          // 0 or 1
   std::int64_t frames_name_packets = 0;      // 0 or 1
   std::int64_t packets_are_byte_ranges = 0;  // 0 or 1
   std::string fallback_reason;
@@ -114,6 +115,7 @@ void visit_facts(Contents& contents, Visit visit) {
   visit("first_reorder_depth", contents.first_reorder_depth);
   visit("x264_build", contents.x264_build);
   visit("first_picture", contents.first_picture);
+  visit("codec_has_graph", contents.codec_has_graph);
   visit("frames_name_packets", contents.frames_name_packets);
   visit("packets_are_byte_ranges", contents.packets_are_byte_ranges);
   visit("fallback_reason", contents.fallback_reason);

@@ -64,6 +64,7 @@ void StreamIndex::export_facts(IndexContents& contents) const {
   contents.first_reorder_depth = first_reorder_depth_;
   contents.x264_build = x264_build_;
   contents.first_picture = first_picture_;
+  contents.codec_has_graph = codec_has_graph_ ? 1 : 0;
   contents.frames_name_packets = frames_name_packets_ ? 1 : 0;
   contents.packets_are_byte_ranges = packets_are_byte_ranges_ ? 1 : 0;
   contents.fallback_reason = fallback_reason_;
@@ -94,8 +95,10 @@ void StreamIndex::export_packet(std::size_t number, IndexContents& contents) con
     }
   }
   contents.reference_offsets.push_back(static_cast<std::int64_t>(contents.references.size()));
-  // A picture that may be left out without a trace is decoded in full, or not at all.
-  if ((traits_[static_cast<std::size_t>(packet.picture)] & PictureTraits::kDisposable) == 0) {
+  // A picture that may be left out without a trace is decoded in full, if it is more than a header, or not
+  // at all.
+  const std::uint8_t traits = traits_[static_cast<std::size_t>(packet.picture)];
+  if ((traits & (PictureTraits::kDisposable | PictureTraits::kShowsExisting)) != PictureTraits::kDisposable) {
     const auto headers = state_bytes(packet);
     contents.headers.insert(contents.headers.end(), headers.begin(), headers.end());
   }

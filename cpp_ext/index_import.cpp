@@ -106,7 +106,8 @@ void StreamIndex::Import::take_parameters() {
     parameters.extradata_size = static_cast<int>(extradata.size());
     std::ranges::copy(extradata, parameters.extradata);
   }
-  index_.codec_has_graph_ = reports_references(codec->id);
+  index_.codec_has_graph_ = in_range("codec_has_graph", contents_.codec_has_graph, 0, 1) == 1;
+  require(!index_.codec_has_graph_ || reports_references(codec->id), "the codec has no reference graph");
 }
 
 void StreamIndex::Import::take_facts() {
@@ -122,7 +123,8 @@ void StreamIndex::Import::take_facts() {
   index_.x264_build_ = int_in_range("x264_build", contents_.x264_build, -1, kLargestInt);
   index_.frames_name_packets_ = in_range("frames_name_packets", contents_.frames_name_packets, 0, 1) == 1;
   index_.fallback_reason_ = contents_.fallback_reason;
-  require(index_.codec_has_graph_ || !index_.fallback_reason_.empty(), "the codec has no reference graph");
+  require(index_.codec_has_graph_ || !index_.fallback_reason_.empty(),
+          "nothing says why there is no reference graph");
   index_.parameter_sets_ = checked_events("parameter_sets", contents_.parameter_sets);
   index_.extradata_changes_ = checked_events("extradata_changes", contents_.extradata_changes);
   // No frame is decoded from before its first picture.

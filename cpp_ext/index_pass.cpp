@@ -9,7 +9,10 @@
 namespace sparsevideo {
 
 StreamIndex::Pass::Pass(StreamIndex& index, ByteSource& source)
-    : index_(index), demuxer_(source), state_writer_(*demuxer_.stream().codecpar) {
+    : index_(index),
+      demuxer_(source, index.has_graph()),
+      state_writer_(*demuxer_.stream().codecpar),
+      is_av1_(demuxer_.stream().codecpar->codec_id == AV_CODEC_ID_AV1) {
   const AVStream& stream = demuxer_.stream();
   index_.parameters_.reset(check_allocated(avcodec_parameters_alloc()));
   check(avcodec_parameters_copy(index_.parameters_.get(), stream.codecpar),
@@ -18,13 +21,15 @@ StreamIndex::Pass::Pass(StreamIndex& index, ByteSource& source)
   index_.average_fps_ = demuxer_.average_fps();
   index_.rotation_degrees_ = demuxer_.rotation_degrees();
   index_.packets_are_byte_ranges_ = demuxer_.packets_are_byte_ranges();
-  index_.codec_has_graph_ = reports_references(stream.codecpar->codec_id);
-  if (!index_.codec_has_graph_) {
+  index_.codec_has_graph_ = index_.has_graph() && reports_references(stream.codecpar->codec_id);
+  if (index_.has_graph() && !index_.codec_has_graph_) {
     index_.fallback_reason_ =
         std::string("no reference graph for codec ") + avcodec_get_name(stream.codecpar->codec_id);
   }
   decoder_ = std::make_unique<PictureDecoder>(*stream.codecpar, stream.time_base, DecoderMode::kIndex);
-  decoder_->on_coded_unit = [this](const AVCodedUnit& unit) { on_coded_unit(unit); };
+  if (index_.codec_has_graph_) {
+    decoder_->report_units_to([this](const AVCodedUnit& unit) { on_coded_unit(unit); });
+  }
   if (index_.first_reorder_depth_ >= 0) {
     decoder_->set_reorder_depth(index_.first_reorder_depth_);
   }
@@ -38,7 +43,7 @@ bool StreamIndex::Pass::learnt_reorder_depth() const {
 }
 
 void StreamIndex::Pass::run() {
-  while (demuxer_.read(*packet_)) {
+  while (!found_layers_ && demuxer_.read(*packet_)) {
     add_packet();
     parse_packet();
     if (continues_) {
@@ -49,6 +54,9 @@ void StreamIndex::Pass::run() {
       picture_ = std::move(facts_);
       index_.pictures_.push_back({packet_number(), 1, 0});
     }
+  }
+  if (found_layers_) {
+    return;
   }
   decoder_->send(nullptr);
   take_frames();
@@ -142,6 +150,7 @@ void StreamIndex::Pass::on_coded_unit(const AVCodedUnit& unit) {
     on_slice(unit);
   } else if (!index_.packets_.empty()) {  // else it comes from the extradata
     facts_.has_state_units = true;
+    found_layers_ = found_layers_ || (unit.flags & AV_CODED_UNIT_LAYERS) != 0;
     if ((unit.flags & AV_CODED_UNIT_PARAMETER_SET) != 0) {
       StateEvent event{index_.packets_.back().picture, {}};
       state_writer_.write_unit({unit.data, static_cast<std::size_t>(unit.size)}, event.bytes);
@@ -169,6 +178,12 @@ void StreamIndex::Pass::on_slice(const AVCodedUnit& unit) {
   facts_.lists_hash = hash_references(facts_.lists_hash, unit, packet.picture, index_.packets_);
   if (has_missing_reference(unit)) {
     doubt("a reference is missing");
+  }
+  if ((unit.flags & AV_CODED_UNIT_UNCERTAIN) != 0) {
+    doubt("a frame's header may depend on more than the frames it refers to");
+  }
+  if ((unit.flags & AV_CODED_UNIT_SHOW_EXISTING) != 0) {
+    facts_.traits |= PictureTraits::kShowsExisting;
   }
   if ((unit.flags & AV_CODED_UNIT_FILM_GRAIN) != 0) {
     doubt("frames are shown with film grain");
@@ -232,11 +247,33 @@ void StreamIndex::Pass::watch_x264_build() {
   }
 }
 
-// The key frames of MPEG-2 and MPEG-4 part 2 may be followed by pictures that predict from what is
-// before them, and nothing tells which.
+// The key frames of MPEG-2 and MPEG-4 part 2, and what containers call one in AV1, may be followed by
+// pictures that predict from what is before them, and nothing tells which.
 bool StreamIndex::Pass::keys_are_starts() const {
   const AVCodecID codec = index_.parameters_->codec_id;
-  return codec != AV_CODEC_ID_MPEG2VIDEO && codec != AV_CODEC_ID_MPEG4;
+  return codec != AV_CODEC_ID_MPEG2VIDEO && codec != AV_CODEC_ID_MPEG4 && codec != AV_CODEC_ID_AV1;
+}
+
+bool StreamIndex::Pass::all_slices(int flag) const {
+  return picture_.has_slices && (picture_.common_flags & flag) != 0;
+}
+
+// Of AV1 nothing but the closure is sent. That leaves slots out of date, but none that a picture of the
+// closure lists: what refreshed it last in the whole stream would be in the closure, and would be sent.
+bool StreamIndex::Pass::is_disposable() const {
+  return is_av1_ || (all_slices(AV_CODED_UNIT_DISPOSABLE) && !picture_.has_state_units);
+}
+
+bool StreamIndex::Pass::is_start(std::int32_t picture) const {
+  const AVCodecID codec = index_.parameters_->codec_id;
+  const bool intra = picture_.has_slices && picture_.references.empty();
+  if (!index_.codec_has_graph_) {
+    return picture == 0 || ((picture_.traits & PictureTraits::kKey) != 0 && keys_are_starts());
+  }
+  if (is_av1_) {
+    return intra && picture_.doubt.empty();
+  }
+  return codec == AV_CODEC_ID_H264 ? intra && !is_disposable() : all_slices(AV_CODED_UNIT_IRAP);
 }
 
 // Fills in picture_, the last of pictures_.
@@ -246,25 +283,15 @@ void StreamIndex::Pass::finish_picture() {
   }
   const auto number = static_cast<std::int32_t>(index_.pictures_.size()) - 1;
   PictureRecord& record = index_.pictures_.back();
-  const bool is_h264 = index_.parameters_->codec_id == AV_CODEC_ID_H264;
   record.lists_hash = folded(picture_.lists_hash);
   if (picture_.has_slices && picture_.structures != 3 && picture_.doubt.empty()) {
     picture_.doubt = "a field has no partner";
   }
-  const auto all = [this](int flag) { return picture_.has_slices && (picture_.common_flags & flag) != 0; };
   std::uint8_t traits = picture_.traits;
-  const bool disposable = all(AV_CODED_UNIT_DISPOSABLE) && !picture_.has_state_units;
-  const bool intra = picture_.has_slices && picture_.references.empty();
-  traits |= disposable ? PictureTraits::kDisposable : 0U;
-  traits |= all(AV_CODED_UNIT_RESET) || number == index_.first_picture_ ? PictureTraits::kReset : 0U;
-  traits |= all(AV_CODED_UNIT_IRAP) ? PictureTraits::kLeadingSkipped : 0U;
-  bool start = false;
-  if (index_.codec_has_graph_) {
-    start = is_h264 ? intra && !disposable : all(AV_CODED_UNIT_IRAP);
-  } else {
-    start = number == 0 || ((traits & PictureTraits::kKey) != 0 && keys_are_starts());
-  }
-  traits |= start ? PictureTraits::kStart : 0U;
+  traits |= is_disposable() ? PictureTraits::kDisposable : 0U;
+  traits |= all_slices(AV_CODED_UNIT_RESET) || number == index_.first_picture_ ? PictureTraits::kReset : 0U;
+  traits |= all_slices(AV_CODED_UNIT_IRAP) ? PictureTraits::kLeadingSkipped : 0U;
+  traits |= is_start(number) ? PictureTraits::kStart : 0U;
   if (!picture_.doubt.empty()) {
     traits |= PictureTraits::kOpaque;
     if (index_.fallback_reason_.empty()) {
@@ -284,6 +311,9 @@ void StreamIndex::Pass::finish_picture() {
 
 // HEVC's sub-layer non-reference pictures may still serve pictures of higher sub-layers.
 void StreamIndex::Pass::find_disposable_pictures() {
+  if (is_av1_) {
+    return;
+  }
   for (std::size_t picture = 0; picture < used_.size(); ++picture) {
     if (used_[picture]) {
       index_.traits_[picture] &= static_cast<std::uint8_t>(~PictureTraits::kDisposable);

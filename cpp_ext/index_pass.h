@@ -36,7 +36,6 @@ struct PictureFacts {
     common_flags &= field.common_flags;
     has_state_units |= field.has_state_units;
     traits |= static_cast<std::uint8_t>(field.traits & ~PictureTraits::kKey);
-    traits |= PictureTraits::kFieldPair;
     if (doubt.empty()) {
       doubt = field.doubt;
     }
@@ -51,6 +50,8 @@ class StreamIndex::Pass {
   /// Whether the decoder showed fewer frames than it should, because it learnt too late how far
   /// they are reordered.
   [[nodiscard]] bool learnt_reorder_depth() const;
+  /// Whether only a decoder that decodes can tell which pictures it shows. The pass stopped there.
+  [[nodiscard]] bool found_layers() const { return found_layers_; }
 
  private:
   void add_packet();
@@ -61,6 +62,9 @@ class StreamIndex::Pass {
   void take_frames();
   void watch_x264_build();
   void finish_picture();
+  [[nodiscard]] bool all_slices(int flag) const;
+  [[nodiscard]] bool is_disposable() const;
+  [[nodiscard]] bool is_start(std::int32_t picture) const;
   [[nodiscard]] bool keys_are_starts() const;
   void doubt(std::string reason);
   void find_disposable_pictures();
@@ -81,6 +85,8 @@ class StreamIndex::Pass {
   FramePtr frame_ = make_frame();
   PictureFacts picture_;  // the picture that the packets so far ended with
   PictureFacts facts_;    // of the packet in hand
+  bool is_av1_;
+  bool found_layers_ = false;
   bool found_start_ = false;
   bool continues_ = false;   // the packet in hand is the second field of picture_
   std::vector<bool> shown_;  // packets whose frame has come out

@@ -69,7 +69,7 @@ std::int64_t PacketReader::bytes_read() const { return range_bytes_ + demuxed_by
 std::span<const std::uint8_t> PacketReader::demux(std::int32_t packet) {
   if (!demuxer_ || packet < demuxed_number_) {
     demuxer_.reset();
-    demuxer_.emplace(source_);
+    demuxer_.emplace(source_, index_.codec_has_graph());
     demuxed_ = make_packet();
     demuxed_number_ = -1;
   }

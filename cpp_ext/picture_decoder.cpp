@@ -11,7 +11,9 @@ extern "C" {
 
 namespace sparsevideo {
 
-bool reports_references(AVCodecID codec) { return codec == AV_CODEC_ID_H264 || codec == AV_CODEC_ID_HEVC; }
+bool reports_references(AVCodecID codec) {
+  return codec == AV_CODEC_ID_H264 || codec == AV_CODEC_ID_HEVC || codec == AV_CODEC_ID_AV1;
+}
 
 PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, AVRational time_base, DecoderMode mode) {
   capture_log();
@@ -19,7 +21,7 @@ PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, AVRational t
   if (codec == nullptr) {
     throw Error(ErrorKind::kFormat, std::string("no decoder for codec ") +
                                         avcodec_get_name(parameters.codec_id) +
-                                        " (supported: h264, hevc, mpeg4, vp9, mjpeg, mpeg2video)");
+                                        " (supported: h264, hevc, av1, mpeg4, vp9, mjpeg, mpeg2video)");
   }
   context_.reset(check_allocated(avcodec_alloc_context3(codec)));
   check(avcodec_parameters_to_context(context_.get(), &parameters), "cannot set up the decoder",
@@ -28,7 +30,6 @@ PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, AVRational t
   context_->thread_count = 1;
   context_->flags |= AV_CODEC_FLAG_COPY_OPAQUE;
   context_->opaque = this;
-  context_->coded_unit_callback = report_unit;
   if (mode == DecoderMode::kSparse) {
     context_->flags |= AV_CODEC_FLAG_OUTPUT_CORRUPT;
   }
@@ -39,6 +40,11 @@ PictureDecoder::PictureDecoder(const AVCodecParameters& parameters, AVRational t
   }
   take_logged_error();
   check(avcodec_open2(context_.get(), codec, nullptr), "cannot open the decoder", ErrorKind::kFormat);
+}
+
+void PictureDecoder::report_units_to(OnCodedUnit on_coded_unit) {
+  context_->coded_unit_callback = on_coded_unit ? report_unit : nullptr;
+  on_coded_unit_ = std::move(on_coded_unit);
 }
 
 bool PictureDecoder::send(const AVPacket* packet) {
@@ -90,10 +96,7 @@ void PictureDecoder::set_x264_build(int build) {
 }
 
 void PictureDecoder::report_unit(AVCodecContext* context, const AVCodedUnit* unit) {
-  const auto& self = *static_cast<const PictureDecoder*>(context->opaque);
-  if (self.on_coded_unit) {
-    self.on_coded_unit(*unit);
-  }
+  static_cast<const PictureDecoder*>(context->opaque)->on_coded_unit_(*unit);
 }
 
 }  // namespace sparsevideo

@@ -23,8 +23,8 @@ class PictureDecoder {
 
   PictureDecoder(const AVCodecParameters& parameters, AVRational time_base, DecoderMode mode);
 
-  /// Called for every slice, parameter set and end of sequence that is sent.
-  OnCodedUnit on_coded_unit;
+  /// Calls a function for every slice, parameter set and end of sequence that is sent; nullptr: no more.
+  void report_units_to(OnCodedUnit on_coded_unit);
 
   /// Sends a packet, or nullptr to drain. False if the decoder refused it (a complaint is noted).
   bool send(const AVPacket* packet);
@@ -51,10 +51,12 @@ class PictureDecoder {
   static void report_unit(AVCodecContext* context, const AVCodedUnit* unit);
 
   CodecContextPtr context_;
+  OnCodedUnit on_coded_unit_;
   std::string complaint_;
 };
 
-/// Whether the decoder of this codec reports its references (the patched ones do).
+/// Whether the decoder of this codec reports its references (the patched ones do). That of AV1 has
+/// its headers read beside it, by a reader that may refuse what the decoder takes.
 bool reports_references(AVCodecID codec);
 
 }  // namespace sparsevideo

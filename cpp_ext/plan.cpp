@@ -106,8 +106,10 @@ Segment Planner::sparse_segment(std::int32_t start, std::vector<std::int32_t> ta
     segment.outcomes[at(picture - start)] = leave_out ? Outcome::kDrop : Outcome::kStateOnly;
   }
   for (const std::int32_t picture : graph_.closure(targets, kept)) {
-    segment.outcomes[at(picture - start)] =
-        kept.contains(picture) ? Outcome::kRestore : Outcome::kReconstruct;
+    const bool is_header = (traits_[at(picture)] & PictureTraits::kShowsExisting) != 0;
+    segment.outcomes[at(picture - start)] = kept.contains(picture) ? Outcome::kRestore
+                                            : is_header            ? Outcome::kStateOnly
+                                                                   : Outcome::kReconstruct;
   }
   segment.targets = std::move(targets);
   return segment;

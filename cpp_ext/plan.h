@@ -12,7 +12,7 @@ namespace sparsevideo {
 
 enum class Outcome : std::uint8_t {
   kDrop,         // never sent to the decoder
-  kStateOnly,    // its headers update the decoder's state
+  kStateOnly,    // its headers update the decoder's state, and there may be nothing else in it
   kReconstruct,  // decoded in full
   kRestore,      // the same as kStateOnly, but its samples are put in place
 };
@@ -22,8 +22,8 @@ struct PictureTraits {
   static constexpr std::uint8_t kKey = 1U << 0U;             // the container calls it a key frame
   static constexpr std::uint8_t kStart = 1U << 1U;           // decoding may start here, if the graph agrees
   static constexpr std::uint8_t kDiscard = 1U << 2U;         // decoded, but never shown (edit lists)
-  static constexpr std::uint8_t kDisposable = 1U << 3U;      // may be left out without a trace
-  static constexpr std::uint8_t kFieldPair = 1U << 4U;       // two packets make this frame
+  static constexpr std::uint8_t kDisposable = 1U << 3U;      // left out without a trace when nothing needs it
+  static constexpr std::uint8_t kShowsExisting = 1U << 4U;   // a header that shows what it refers to
   static constexpr std::uint8_t kOpaque = 1U << 5U;          // its references are not known for sure
   static constexpr std::uint8_t kReset = 1U << 6U;           // nothing after it depends on what is before
   static constexpr std::uint8_t kLeadingSkipped = 1U << 7U;  // a start here skips its leading pictures

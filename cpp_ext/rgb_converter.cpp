@@ -2,6 +2,7 @@
 #include "rgb_converter.h"
 
 #include <cstring>
+#include <string>
 
 extern "C" {
 #include <libavutil/imgutils.h>
@@ -24,8 +25,17 @@ int coefficients_of(AVColorSpace space) {
     case AVCOL_SPC_SMPTE240M:
       return SWS_CS_SMPTE240M;
     case AVCOL_SPC_BT2020_NCL:
-    case AVCOL_SPC_BT2020_CL:
       return SWS_CS_BT2020;
+    case AVCOL_SPC_YCGCO:
+    case AVCOL_SPC_BT2020_CL:
+    case AVCOL_SPC_SMPTE2085:
+    case AVCOL_SPC_CHROMA_DERIVED_NCL:
+    case AVCOL_SPC_CHROMA_DERIVED_CL:
+    case AVCOL_SPC_ICTCP:
+    case AVCOL_SPC_IPT_C2:
+    case AVCOL_SPC_YCGCO_RE:
+    case AVCOL_SPC_YCGCO_RO:  // no matrix makes RGB of these, and PyAV refuses them too
+      throw Error(ErrorKind::kFormat, std::string("cannot convert colours of ") + av_color_space_name(space));
     default:
       return SWS_CS_DEFAULT;
   }

@@ -65,7 +65,9 @@ class SegmentDecoder::Run {
         reader_(owner.source_, index_, packets_to_read(index_, segment)),
         decoder_(
             owner.take_decoder(trust == Trust::kPlanned ? DecoderMode::kSparse : DecoderMode::kContiguous)) {
-    decoder_->on_coded_unit = [this](const AVCodedUnit& unit) { on_coded_unit(unit); };
+    if (units_are_reported()) {
+      decoder_->report_units_to([this](const AVCodedUnit& unit) { on_coded_unit(unit); });
+    }
   }
 
   /// Delivers frames and takes them out of `missing`. Returns the first doubt, or "".
@@ -82,11 +84,17 @@ class SegmentDecoder::Run {
  private:
   void send_picture(std::int32_t picture, Outcome outcome);
   void send_packet(std::int32_t number, Outcome outcome);
+  void check_references(std::int32_t picture, Outcome outcome);
   void take_frames();
   std::int32_t shown_picture();
   void on_coded_unit(const AVCodedUnit& unit);
   void on_reference(std::int32_t picture, const AVFrame& frame);
   void note_doubt(std::int32_t picture, const std::string& doubt);
+  void inherit_damage(std::int32_t picture);
+
+  // The reader of AV1 headers is asked only where it decides what may be left out.
+  [[nodiscard]] bool units_are_reported() const { return trust_ == Trust::kPlanned || !is_av1(); }
+  [[nodiscard]] bool is_av1() const { return index_.parameters().codec_id == AV_CODEC_ID_AV1; }
 
   SegmentDecoder& owner_;
   const StreamIndex& index_;
@@ -143,6 +151,15 @@ void SegmentDecoder::Run::on_reference(std::int32_t picture, const AVFrame& fram
   }
 }
 
+// Where a frame is lost, dav1d may predict from what its slot held before.
+void SegmentDecoder::Run::inherit_damage(std::int32_t picture) {
+  for (const std::int32_t reference : index_.graph().references(picture)) {
+    if (const std::string damage = damage_of(reference); !damage.empty()) {
+      note_doubt(picture, damage);
+    }
+  }
+}
+
 void SegmentDecoder::Run::take_frames() {
   const auto note_complaint = [this] {
     if (const std::string complaint = decoder_->take_complaint(); !complaint.empty()) {
@@ -169,7 +186,9 @@ void SegmentDecoder::Run::take_frames() {
 
 // Which picture the frame that came out shows, or -1.
 std::int32_t SegmentDecoder::Run::shown_picture() {
-  if (trust_ == Trust::kSequential) {
+  // Of AV1 frames the index counts those that the headers show; dav1d loses the damaged ones.
+  const bool names_are_better = is_av1() && index_.frames_name_packets();
+  if (trust_ == Trust::kSequential && !names_are_better) {
     const std::size_t number = frames_out_++;
     return number < index_.frames().size() ? index_.frames()[number].picture : -1;
   }
@@ -218,18 +237,30 @@ void SegmentDecoder::Run::send_packet(std::int32_t number, Outcome outcome) {
   }
   name_packet(*packet_, number);
   decoder_->send(packet_.get());
-  take_frames();
 }
 
 void SegmentDecoder::Run::send_picture(std::int32_t picture, Outcome outcome) {
   const PictureRecord& record = index_.pictures()[static_cast<std::size_t>(picture)];
   sending_ = picture;
   lists_hash_ = 0;
+  if (!units_are_reported() && index_.codec_has_graph()) {
+    inherit_damage(picture);
+  }
   for (std::int32_t i = 0; i < record.packet_count; ++i) {
     send_packet(record.first_packet + i, outcome);
+    if (i + 1 == record.packet_count) {
+      check_references(picture, outcome);  // before its frame can come out
+    }
+    take_frames();
   }
-  if (outcome == Outcome::kReconstruct && trust_ == Trust::kPlanned &&
-      folded(lists_hash_) != record.lists_hash) {
+}
+
+void SegmentDecoder::Run::check_references(std::int32_t picture, Outcome outcome) {
+  const PictureRecord& record = index_.pictures()[static_cast<std::size_t>(picture)];
+  const bool needs_its_references =
+      outcome == Outcome::kReconstruct ||
+      (index_.traits()[static_cast<std::size_t>(picture)] & PictureTraits::kShowsExisting) != 0;
+  if (needs_its_references && trust_ == Trust::kPlanned && folded(lists_hash_) != record.lists_hash) {
     note_doubt(picture, "a picture would predict from other pictures than it should");
   }
 }
@@ -243,9 +274,11 @@ std::string SegmentDecoder::Run::execute() {
   }
   if (needs_first_packet(index_, segment_)) {
     send_packet(0, Outcome::kReconstruct);
+    take_frames();
     decoder_->flush();
     if (needs_packet_before(index_, segment_)) {
       send_packet(first_packet_of(index_, segment_) - 1, Outcome::kReconstruct);
+      take_frames();
     }
     damaged_.clear();
     doubt_.clear();
@@ -309,7 +342,7 @@ SegmentDecoder::SegmentDecoder(ByteSource& source, const StreamIndex& index, con
     : source_(source), index_(index), anchors_(anchors), stats_(stats), callbacks_(std::move(callbacks)) {}
 
 std::unique_ptr<PictureDecoder> SegmentDecoder::Run::release_decoder() {
-  decoder_->on_coded_unit = nullptr;
+  decoder_->report_units_to(nullptr);
   decoder_->flush();
   decoder_->take_complaint();
   return std::move(decoder_);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <ranges>
+#include <utility>
 
 namespace sparsevideo {
 
@@ -48,6 +49,10 @@ void StatePacketWriter::set_extradata(std::span<const std::uint8_t> extradata) {
 }
 
 void StatePacketWriter::add_slice(const AVCodedUnit& unit, std::span<const std::uint8_t> packet) {
+  if (codec_ == AV_CODEC_ID_AV1) {
+    shows_existing_ = (unit.flags & AV_CODED_UNIT_SHOW_EXISTING) != 0;
+    return;
+  }
   const auto begin = static_cast<std::size_t>(unit.data - packet.data());
   const auto size = static_cast<std::size_t>(unit.size);
   if (unit.data < packet.data() || begin > packet.size() || size > packet.size() - begin) {
@@ -76,6 +81,9 @@ std::size_t StatePacketWriter::prefix_bytes(std::span<const std::uint8_t> packet
 }
 
 void StatePacketWriter::write(std::span<const std::uint8_t> packet, std::vector<std::uint8_t>& out) {
+  if (codec_ == AV_CODEC_ID_AV1 && !std::exchange(shows_existing_, false)) {
+    return;
+  }
   const std::size_t out_begin = out.size();
   std::size_t done = 0;
   for (const Slice& slice : slices_) {
@@ -107,7 +115,9 @@ void StatePacketWriter::write(std::span<const std::uint8_t> packet, std::vector<
 }
 
 void StatePacketWriter::write_unit(std::span<const std::uint8_t> unit, std::vector<std::uint8_t>& out) const {
-  if (length_bytes_ == 0) {
+  if (codec_ == AV_CODEC_ID_AV1) {
+    // An OBU tells its own size.
+  } else if (length_bytes_ == 0) {
     out.push_back(0);
     out.insert(out.end(), kStartCode.begin(), kStartCode.end());
   } else {

@@ -11,6 +11,7 @@ namespace sparsevideo {
 
 /// Cuts a packet down to what changes the decoder's state: every NAL unit that is not a slice in
 /// full, and of each slice its header alone. A packet whose framing is not understood stays whole.
+/// Of AV1 nothing is left but packets that show an existing frame, whole: others are not needed.
 class StatePacketWriter {
  public:
   explicit StatePacketWriter(const AVCodecParameters& parameters);
@@ -40,6 +41,7 @@ class StatePacketWriter {
   AVCodecID codec_;
   std::size_t length_bytes_ = 0;  // of the size before each NAL unit; 0 for start codes
   std::vector<Slice> slices_;
+  bool shows_existing_ = false;  // the packet in hand, of AV1
 };
 
 }  // namespace sparsevideo

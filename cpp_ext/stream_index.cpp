@@ -76,6 +76,10 @@ StreamIndex::StreamIndex(ByteSource& source) {
     *this = StreamIndex();
     reorder_depth_ = first_reorder_depth_ = reorder_depth;
     Pass(*this, source).run();
+  } else if (first_pass.found_layers()) {
+    *this = StreamIndex();
+    fallback_reason_ = "it has several layers or operating points";
+    Pass(*this, source).run();
   }
   planner_ = std::make_unique<Planner>(graph_, traits_, picture_pts_, codec_has_graph_);
 }

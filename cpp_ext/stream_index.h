@@ -15,7 +15,7 @@
 
 namespace sparsevideo {
 
-/// One packet of the video stream, in file order.
+/// One packet of the video stream, in file order. Of AV1 with a graph: one frame with the OBUs before it.
 struct PacketRecord {
   std::int64_t pts;
   std::int64_t dts;
@@ -46,9 +46,9 @@ struct FrameRecord {
 
 /// Everything about a shard's video stream that decoding any of its frames needs, but the pixels.
 ///
-/// Made in one pass over all packets, or taken from an index file. In a pass H.264 and HEVC pictures are
-/// parsed but not reconstructed; the decoder itself says which pictures each one predicts from. Other codecs
-/// are decoded for it.
+/// Made in one pass over all packets, or taken from an index file. In a pass H.264, HEVC and AV1 pictures
+/// are parsed but not reconstructed; the decoder itself says which pictures each one predicts from. Other
+/// codecs are decoded for it.
 class StreamIndex {
  public:
   explicit StreamIndex(ByteSource& source);

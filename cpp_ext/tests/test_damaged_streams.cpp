@@ -15,6 +15,7 @@ using sparsevideo::FrameSize;
 using sparsevideo::MemorySource;
 using sparsevideo::Outcome;
 using sparsevideo::Output;
+using sparsevideo::PictureTraits;
 using sparsevideo::Segment;
 using sparsevideo::Shard;
 
@@ -77,7 +78,10 @@ void check_plan(const Shard& shard, std::span<const std::int64_t> frames) {
   for (const Segment& segment : plan.segments) {
     targets += segment.targets.size();
     for (const std::int32_t target : segment.targets) {
-      CHECK(segment.outcomes.at(static_cast<std::size_t>(target - segment.start)) == Outcome::kReconstruct);
+      const Outcome outcome = segment.outcomes.at(static_cast<std::size_t>(target - segment.start));
+      const std::uint8_t traits = shard.index().traits()[static_cast<std::size_t>(target)];
+      const bool is_header = (traits & PictureTraits::kShowsExisting) != 0 && !segment.contiguous;
+      CHECK(outcome == (is_header ? Outcome::kStateOnly : Outcome::kReconstruct));
     }
   }
   CHECK(static_cast<std::int64_t>(targets) == plan.stats.unique);

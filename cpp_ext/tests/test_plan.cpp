@@ -108,8 +108,11 @@ void check_sparse(const Stream& stream, const Segment& segment) {
   const std::set<std::int32_t> closure = closure_of(stream, segment.targets);
   for (std::int32_t picture = segment.start; picture < segment.stop(); ++picture) {
     const Outcome outcome = at(segment.outcomes, picture - segment.start);
-    CHECK((outcome == Outcome::kReconstruct) == closure.contains(picture), "picture ", picture);
+    const bool is_header = stream.has(picture, PictureTraits::kShowsExisting);
+    CHECK((outcome == Outcome::kReconstruct) == (closure.contains(picture) && !is_header), "picture ",
+          picture);
     if (closure.contains(picture)) {
+      CHECK(!is_header || outcome == Outcome::kStateOnly, "picture ", picture);
       for (const std::int32_t reference : at(stream.references, picture)) {
         CHECK(closure.contains(reference), "picture ", picture, " refers to ", reference);
       }
@@ -248,6 +251,24 @@ TEST(two_targets_far_apart_push_nothing_that_lies_between_them_through_the_decod
   CHECK(segments.size() == 2);
   CHECK(segments[0].start == 0 && segments[0].stop() == 4);
   CHECK(segments[1].start == (kGops - 1) * kLength && segments[1].stop() == kGops * kLength - 1);
+}
+
+TEST(a_header_that_shows_an_existing_picture_is_sent_but_not_reconstructed) {
+  ReferenceGraph graph;
+  const auto nothing = Pictures{};
+  graph.add_picture(nothing, nothing);
+  graph.add_picture(Pictures{0}, nothing);  // hidden
+  graph.add_picture(Pictures{0, 1}, nothing);
+  graph.add_picture(Pictures{1}, nothing);  // shows it
+  const std::vector<std::uint8_t> traits = {
+      PictureTraits::kStart | PictureTraits::kReset | PictureTraits::kDisposable, PictureTraits::kDisposable,
+      PictureTraits::kDisposable, PictureTraits::kDisposable | PictureTraits::kShowsExisting};
+  const std::vector<std::int64_t> pts = {0, kNoPts, 1, 2};
+  const std::vector<Segment> segments = Planner(graph, traits, pts, true).plan(Pictures{3});
+  CHECK(segments.size() == 1);
+  const std::vector<Outcome> expected = {Outcome::kReconstruct, Outcome::kReconstruct, Outcome::kDrop,
+                                         Outcome::kStateOnly};
+  CHECK(segments[0].outcomes == expected);
 }
 
 TEST(a_plan_without_targets_is_empty) {

@@ -24,7 +24,7 @@ using sparsevideo::StreamIndex;
 namespace {
 
 constexpr const char* kClipsWithGraph[] = {"pyramid.mp4", "slices.h264", "fields.mp4", "open.mkv",
-                                           "stream.ts"};
+                                           "stream.ts",   "hidden.mp4",  "units.mkv"};
 constexpr int kRequestsOfAClip = 12;
 
 std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }

@@ -128,6 +128,24 @@ TEST(what_is_not_a_slice_stays_as_it_is) {
   }
 }
 
+TEST(of_av1_packets_only_those_that_show_an_existing_frame_are_kept) {
+  StatePacketWriter writer = make_writer(AV_CODEC_ID_AV1, {0x81, 0x00, 0x0C, 0x00});
+  const Bytes packet = {0x12, 0x00, 0x1A, 0x01, 0xA8};  // a temporal delimiter and a frame header
+  AVCodedUnit unit = {};
+  unit.data = packet.data() + 2;
+  unit.size = 3;
+  unit.flags = AV_CODED_UNIT_SHOW_EXISTING;
+  writer.add_slice(unit, packet);
+  CHECK(written(writer, packet) == packet);
+  unit.flags = 0;
+  writer.add_slice(unit, packet);
+  CHECK(written(writer, packet).empty());
+  CHECK(written(writer, packet).empty(), "a packet without a frame");
+  Bytes out;
+  writer.write_unit({packet.data(), 2}, out);
+  CHECK(out == Bytes({0x12, 0x00}), "an OBU needs no start code");
+}
+
 TEST(every_slice_of_a_picture_is_cut_by_itself) {
   StatePacketWriter writer = make_writer(0);
   const Bytes packet = joined({kLongStartCode, kSlice, kStartCode, kSei, kStartCode, kOtherSlice});
