@@ -36,7 +36,6 @@ def write_dataset_index(
     if output is None and "://" in dataset.root:
         raise ValueError(f"{dataset.root} is no folder here: give output, a folder for its index files")
     folder = Path(output or f"{dataset.root}/{DATASET_FOLDER}").absolute()
-    dataset.check_codecs(cameras)
     written: dict[str, Any] = {name: [] for name in ("camera", "shard", "frames", "pictures", "index")}
     for key in cameras:
         indexed = _indexed(dataset, key).to_pydict()

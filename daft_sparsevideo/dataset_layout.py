@@ -22,11 +22,7 @@ from daft.exceptions import DaftCoreException
 from daft.functions import lpad, video_file, when
 from daft.io import IOConfig
 
-from daft_sparsevideo.errors import ShardFormatError
-
 DeltaTimestamps = Mapping[str, Sequence[float]]
-
-UNSUPPORTED_CODECS = ("av1",)
 
 SHARD_COLUMNS = ("video", "from_timestamp", "to_timestamp")
 """What follows `videos/{key}/` in the names of a camera's shard, offset and end."""
@@ -137,17 +133,6 @@ class LeRobotDataset:
             if key not in self.videos:
                 raise ValueError(f"cameras: {key!r} has no videos in {self.root}; those with are {listed(self.videos)}")
         return list(dict.fromkeys(cameras))
-
-    def check_codecs(self, keys: Sequence[str]) -> None:
-        """Raise ShardFormatError for cameras whose videos, by info.json, are of a codec that cannot be decoded."""
-        for key in keys:
-            feature = self.features[key]
-            about = feature.get("info") or feature.get("video_info") or {}
-            if about.get("video.codec") in UNSUPPORTED_CODECS:
-                raise ShardFormatError(
-                    f"the videos of {key!r} of {self.root} are {about['video.codec']}, which is not supported yet: "
-                    "read them with daft.datasets.lerobot, or encode them anew as H.264 or HEVC"
-                )
 
     def frame_steps(self, delta_timestamps: DeltaTimestamps) -> dict[str, list[int]]:
         """The deltas of each key in frames."""

@@ -97,8 +97,7 @@ def read(
     Raises:
         FileNotFoundError: There is no dataset.
         ValueError: Its version is not supported, it lacks a column that is needed, a key is not one of its cameras or
-            features, an option is out of its range, or info.json says that a camera to be loaded is AV1
-            (ShardFormatError).
+            features, or an option is out of its range.
         TypeError: An option or one of the dataset's columns is of the wrong type.
 
     Example:
@@ -118,7 +117,6 @@ def read(
     steps = dataset.frame_steps(delta_timestamps or {})
     asked = [*dataset.chosen_cameras(load_video_frames), *(key for key in steps if key in dataset.cameras)]
     loaded = list(dict.fromkeys(asked))
-    dataset.check_codecs(loaded)
     loader = _Loader(dataset, size, options)
 
     episodes = dataset.episodes(include_meta=False, include_stats=include_stats, include_video_metadata=True)
@@ -272,8 +270,7 @@ def build_index(
 
     Raises:
         FileNotFoundError: There is no dataset.
-        ValueError: Its version is not supported, it is remote and `output` is missing, or info.json says that a camera
-            is AV1 (ShardFormatError).
+        ValueError: Its version is not supported, or it is remote and `output` is missing.
         OSError: The files cannot be written.
 
     Example:

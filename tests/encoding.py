@@ -19,8 +19,8 @@ PICTURE_TYPES = {
     "P": av.video.frame.PictureType.P,
     "B": av.video.frame.PictureType.B,
 }
-PRIVATE_OPTION = {"libx264": "x264-params", "libx265": "x265-params"}
-MUXER = {"mp4": "mp4", "mov": "mov", "mkv": "matroska", "ts": "mpegts", "avi": "avi", "h264": "h264", "hevc": "hevc"}
+PRIVATE_OPTION = {"libx264": "x264-params", "libx265": "x265-params", "libsvtav1": "svtav1-params"}
+MUXER = {"mkv": "matroska", "ts": "mpegts"}  # where its name is not the suffix
 
 
 def encode(
@@ -51,7 +51,8 @@ def encode(
     chosen = dict(options or {})
     if params:
         chosen[PRIVATE_OPTION[codec]] = params
-    muxer = MUXER[container or path.suffix.lstrip(".")]
+    suffix = container or path.suffix.lstrip(".")
+    muxer = MUXER.get(suffix, suffix)
     with av.open(str(path), "w", format=muxer, options=dict(container_options or {})) as file:
         audio = file.add_stream("aac", rate=48000) if extra_streams == "audio_first" else None
         stream: Any = file.add_stream(codec, rate=rate, options=chosen)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -222,22 +222,27 @@ def make(stream: Stream, path: Path) -> None:
         path.write_bytes(without_bitstream_restriction(path.read_bytes()))
 
 
-def cache_folder() -> Path:
+def cache_folder(*sources: str) -> Path:
     """Where made streams are kept: named by everything that decides their bytes."""
-    digest = hashlib.sha256(repr((av.__version__, np.__version__, STREAMS)).encode())
-    for source in ("scenes.py", "encoding.py", "streams.py", "coded_facts.py"):
+    digest = hashlib.sha256(repr((av.__version__, np.__version__)).encode())
+    for source in ("scenes.py", "encoding.py", *sources):
         digest.update((Path(__file__).parent / source).read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return home / "daft_sparsevideo" / "test-streams" / digest.hexdigest()[:16]
 
 
-def stream_path(stream: Stream) -> Path:
-    """The file of one row, made now if it is not there; safe when several processes ask at once."""
-    path = cache_folder() / f"{stream.name}.{stream.container}"
+def cached(path: Path, make: Callable[[Path], None]) -> Path:
+    """A file in the cache, made now if it is not there; safe when several processes ask at once."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
             made = Path(scratch) / path.name
-            make(stream, made)
+            make(made)
             made.replace(path)
     return path
+
+
+def stream_path(stream: Stream) -> Path:
+    """The file of one row."""
+    path = cache_folder("streams.py", "coded_facts.py") / f"{stream.name}.{stream.container}"
+    return cached(path, lambda made: make(stream, made))

@@ -133,7 +133,7 @@ def test_robot_datasets_equal_those_of_dafts_reader(robot_shard: Callable[[str, 
     assert lerobot.read_tasks(root).to_pydict() == daft_lerobot.read_tasks(root).to_pydict()
 
 
-@pytest.mark.parametrize("name", ["tiny_h264", "h264_noisy", "hevc_noisy"])
+@pytest.mark.parametrize("name", ["tiny_h264", "h264_noisy", "hevc_noisy", "av1_noisy"])
 def test_robot_pictures_equal_those_of_dafts_reader(robot_shard: Callable[[str, str], Path], name: str) -> None:
     root = str(robot_shard(name, "top").parents[3])
     some = (col("episode_index") == 1) & col("frame_index").is_in([0, 1, 30, 59])
