@@ -36,6 +36,7 @@ from daft_sparsevideo import (
     decode_windows,
     explain_decode,
     set_anchor_cache,
+    write_index,
 )
 from daft_sparsevideo.errors import FrameDecodeError
 from oracle import Oracle, assert_same_picture, decode_all
@@ -323,6 +324,25 @@ def test_anchors_are_not_kept_and_nothing_changes_for_it() -> None:
         assert anchor_cache_use().nbytes == 0
     finally:
         set_anchor_cache(0)
+
+
+@pytest.mark.parametrize("name", ["svt_levels4", "svt_open_gop", "svt_mkv_late_start", "aom_forward_key", "layers"])
+def test_an_index_file_tells_what_a_pass_does(tmp_path: Path, name: str) -> None:
+    if name == "layers":
+        path = write_ivf(tmp_path / "layers.ivf", in_two_layers(read_units(path_of("svt_low_delay"))), (96, 64))
+    else:
+        path = path_of(name)
+    file = write_index(path, tmp_path / "index.parquet")
+    plain, indexed, oracle = VideoDecoder(path), VideoDecoder(path, index=file), decode_all(path)
+    rng = random.Random(name)
+    for _ in range(10):
+        request = random_request(rng, len(oracle.frames))
+        assert indexed.plan_at(request) == plain.plan_at(request)
+        batch = indexed.get_frames_at(request)
+        for picture, index in zip(batch.data, request, strict=True):
+            assert_same_picture(picture, oracle, index)
+        assert batch.stats == plain.get_frames_at(request).stats
+        assert batch.stats.fallbacks == 0
 
 
 def test_codecs_share_a_batch() -> None:
