@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # make demo         sparse frames of a small LeRobot dataset made on the spot (DATASET=folder: of yours)
 # make test         everything that must pass: lint, native tests under sanitizers, Python tests
-# make exactness    the whole exactness protocol, 10,000 requests
+# make exactness    the whole exactness protocol, 17,000 requests
 # make bench        ratios beside other readers, on DATASET="folder ..."
 # make lint | native-test | stub | clean
 #
@@ -81,7 +81,7 @@ clean:
 # The modules are built again when what they are made of changes; build/module makes that incremental.
 RECIPE := $(foreach kind,py toml patch,$(wildcard ffmpeg-patch/*.$(kind)))
 $(VENV)/installed-%: pyproject.toml CMakeLists.txt $(CPP) $(HEADERS) $(RECIPE) $(VENV)/ready
-	$(if $(findstring bench,$*),PYTHON=$(PYTHON) .ci/system-packages ffmpeg)
+	$(if $(findstring bench,$*),PYTHON=$(PYTHON) .ci/system-packages ffmpeg aomenc:aom-tools)
 	export PATH="$(abspath $(BIN)):$$PATH"  # x265 is built by CMake
 	[ -n "$${SPARSEVIDEO_FFMPEG_PREFIX:-}" ] || python ffmpeg-patch/build.py ffmpeg
 	[ "$${SPARSEVIDEO_ENCODER:-ON}" = OFF ] ||
