@@ -90,6 +90,24 @@ def test_patches_flags_and_sources_each_make_a_build_of_their_own(toy: Library, 
     assert (builds[1] / "lib" / "text").read_text() == "patched\n"
 
 
+def test_what_a_library_needs_is_built_before_it_and_put_beside_it(
+    toy: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = "all:;\\ninstall:; mkdir -p $(DESTDIR)/usr/local && cp found $(DESTDIR)/usr/local\\n"
+    start = ["sh", "-c", f"echo $CPATH > found; printf '{install}' > Makefile"]
+    whole = replace(toy, name="whole", start=start, needs=["part"])
+    prefixes = []
+    for change in ("old", "new"):
+        part = replace(toy, name="part", patches=[_patch(tmp_path, "stock", change)])
+        monkeypatch.setattr(build, "libraries", lambda part=part: {"part": part})
+        prefixes.append(built_prefix(whole, "sanitize"))
+        assert (prefixes[-1] / "lib" / "text").read_text() == f"{change}\n"
+        needed = built_prefix(part, "sanitize")
+        assert (prefixes[-1] / "found").read_text() == f"{needed / 'include'}\n"
+    assert prefixes[0] != prefixes[1]
+    assert _runs(tmp_path) == 2, "each part once"
+
+
 def test_a_failing_patch_shows_the_log_and_leaves_nothing_that_looks_built(toy: Library, tmp_path: Path) -> None:
     unfit = replace(toy, patches=[_patch(tmp_path, "something else", "patched")])
     with pytest.raises(BuildError, match=r"patch ended with status 1(.|\n)*FAILED"):
