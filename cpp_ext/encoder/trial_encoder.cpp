@@ -29,8 +29,8 @@ double squared_error(const std::uint8_t* one, const std::uint8_t* other, int str
 
 }  // namespace
 
-TrialEncoder::TrialEncoder(const EncoderSettings& settings, std::vector<PictureType> types)
-    : settings_(settings), types_(std::move(types)) {
+TrialEncoder::TrialEncoder(EncoderSettings settings, std::vector<PictureType> types)
+    : settings_(std::move(settings)), types_(std::move(types)) {
   settings_.shows_decoded = true;
   check_settings(settings_);
   check_types(types_, settings_.reference_b);
@@ -39,12 +39,7 @@ TrialEncoder::TrialEncoder(const EncoderSettings& settings, std::vector<PictureT
   trial_.squared_error.resize(types_.size());
 }
 
-std::size_t TrialEncoder::plane_bytes(std::size_t plane) const {
-  const int shift = plane == 0 ? 0 : 1;
-  const auto samples = static_cast<std::size_t>(settings_.width >> shift) *
-                       static_cast<std::size_t>(settings_.height >> shift);
-  return samples * (settings_.bit_depth > 8 ? 2 : 1);
-}
+std::size_t TrialEncoder::sample_bytes() const { return settings_.bit_depth > 8 ? 2 : 1; }
 
 void TrialEncoder::add_frame(const Planes& planes) {
   if (frames_.size() == types_.size()) {
@@ -52,12 +47,13 @@ void TrialEncoder::add_frame(const Planes& planes) {
   }
   auto& frame = frames_.emplace_back();
   for (std::size_t i = 0; i < 3; ++i) {
-    frame[i].resize(plane_bytes(i));
-    const auto height = static_cast<std::size_t>(settings_.height >> (i == 0 ? 0 : 1));
-    const std::size_t row_bytes = frame[i].size() / height;
-    for (std::size_t y = 0; y < height; ++y) {
-      std::memcpy(&frame[i][y * row_bytes],
-                  planes.data[i] + static_cast<std::ptrdiff_t>(y) * planes.stride_bytes[i], row_bytes);
+    const int shift = i == 0 ? 0 : 1;
+    const std::size_t row_bytes = static_cast<std::size_t>(settings_.width >> shift) * sample_bytes();
+    const int height = settings_.height >> shift;
+    frame[i].resize(row_bytes * static_cast<std::size_t>(height));
+    std::uint8_t* out = frame[i].data();
+    for (int y = 0; y < height; ++y, out += row_bytes) {
+      std::memcpy(out, planes.data[i] + static_cast<std::ptrdiff_t>(y) * planes.stride_bytes[i], row_bytes);
     }
   }
   keep(encoder_->encode(planes, types_[frames_.size() - 1]));

@@ -22,7 +22,7 @@ struct Trial {
 class TrialEncoder {
  public:
   /// Throws std::invalid_argument when the settings make no encoder, or the types no episode.
-  TrialEncoder(const EncoderSettings& settings, std::vector<PictureType> types);
+  TrialEncoder(EncoderSettings settings, std::vector<PictureType> types);
 
   void add_frame(const Planes& planes);
 
@@ -31,7 +31,7 @@ class TrialEncoder {
 
  private:
   void keep(const std::optional<CodedPicture>& picture);
-  [[nodiscard]] std::size_t plane_bytes(std::size_t plane) const;
+  [[nodiscard]] std::size_t sample_bytes() const;
 
   EncoderSettings settings_;
   std::vector<PictureType> types_;
