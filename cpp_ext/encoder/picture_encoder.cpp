@@ -65,7 +65,7 @@ std::unique_ptr<PictureEncoder> make_encoder(const EncoderSettings& settings,
 }
 
 std::string encoder_version(AVCodecID codec) {
-  return codec == AV_CODEC_ID_HEVC ? x265_version() : x264_version();
+  return codec == AV_CODEC_ID_HEVC ? x265_version() : std::string(x264_version());
 }
 
 }  // namespace sparsevideo

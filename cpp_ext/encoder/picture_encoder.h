@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ffmpeg_handles.h"
@@ -97,7 +98,7 @@ std::unique_ptr<PictureEncoder> make_encoder(const EncoderSettings& settings,
 /// Name and version of the encoder of a codec.
 std::string encoder_version(AVCodecID codec);
 
-std::string x264_version();
+std::string_view x264_version();
 std::string x265_version();
 std::unique_ptr<PictureEncoder> make_x264_encoder(const EncoderSettings& settings, int longest_b_run);
 std::unique_ptr<PictureEncoder> make_x265_encoder(const EncoderSettings& settings, int longest_b_run);

@@ -184,7 +184,7 @@ class X264Encoder final : public PictureEncoder {
 
 }  // namespace
 
-std::string x264_version() { return "x264 " X264_POINTVER; }
+std::string_view x264_version() { return "x264 " X264_POINTVER; }
 
 std::unique_ptr<PictureEncoder> make_x264_encoder(const EncoderSettings& settings, int longest_b_run) {
   return std::make_unique<X264Encoder>(settings, longest_b_run);
