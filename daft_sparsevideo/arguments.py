@@ -84,6 +84,13 @@ def check_number(name: str, number: object) -> float:
     return float(number)
 
 
+def check_flag(name: str, flag: object) -> bool:
+    """Return `flag`; raise TypeError for what is neither True nor False."""
+    if not isinstance(flag, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, not {type(flag).__name__}")
+    return bool(flag)
+
+
 def check_picture(
     height: int | None, width: int | None, mode: object, *, apply_rotation: bool, num_threads: int | None
 ) -> Picture:

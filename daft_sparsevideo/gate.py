@@ -31,11 +31,14 @@ def closure_sizes(shard: _core.Shard) -> ClosureSizes | None:
     return ClosureSizes(int(pictures.max()), float(pictures.mean()), int(pictures.argmax()))
 
 
-def check_written(path: str, *, pts: npt.NDArray[np.int64], time_base: tuple[int, int], closure: int) -> ClosureSizes:
+def check_written(
+    path: str, *, name: str, pts: npt.NDArray[np.int64], time_base: tuple[int, int], closure: int
+) -> ClosureSizes:
     """Raise GateError unless a shard has exactly such frames, and no closure is larger than `closure`.
 
     Args:
         path: The written file.
+        name: What messages call it.
         pts: int64 [N], when each frame is to be shown.
         time_base: Numerator and denominator of the unit of `pts`, in seconds.
         closure: Pictures that a frame may take.
@@ -43,9 +46,9 @@ def check_written(path: str, *, pts: npt.NDArray[np.int64], time_base: tuple[int
 
     def require(holds: object, what: str) -> None:
         if not holds:
-            raise GateError(f"{path} was written, but {what}; it is removed", shard=path)
+            raise GateError(f"{name} was written, but {what}; it is removed", shard=name)
 
-    shard = _core.Shard(path)
+    shard = _core.Shard(path, name=name)
     index = shard.index
     require(index.num_frames == pts.size, f"has {index.num_frames} frames instead of {pts.size}")
     written, asked = Fraction(*index.time_base), Fraction(*time_base)
@@ -55,7 +58,7 @@ def check_written(path: str, *, pts: npt.NDArray[np.int64], time_base: tuple[int
     require((np.diff(index.picture_dts) > 0).all(), "its decode times do not rise")
     sizes = closure_sizes(shard)
     if sizes is None:
-        raise GateError(f"{path} was written, but the decoder finds no graph: {index.fallback_reason}", shard=path)
+        raise GateError(f"{name} was written, but the decoder finds no graph: {index.fallback_reason}", shard=name)
     require(
         sizes.largest <= closure,
         f"frame {sizes.largest_frame} takes {sizes.largest} pictures, more than {closure}",

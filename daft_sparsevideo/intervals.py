@@ -120,7 +120,7 @@ class IntervalChooser:
 
     def _halved(self, frame: Any) -> Any:
         width, height = half_size(frame.width, frame.height)
-        return self._reformatter.reformat(frame, width=width, height=height, interpolation="AREA", threads=1)
+        return self._reformatter.reformat(frame, width=width, height=height, interpolation="AREA")
 
     def _best(self, sample: list[Planes]) -> int:
         if len(sample) <= INTERVALS[0]:
@@ -161,12 +161,11 @@ class CutDetector:
         levels = luma[::_CUT_STEP, ::_CUT_STEP] / np.float32(4 if luma.dtype == np.uint16 else 1)
         if self._last is not None:
             change = float(np.abs(levels - self._last).mean())
-            usual = float(np.median(self._changes)) if self._changes else 0.0
-            if change > _CUT_LEVELS and change > _CUT_RATIO * usual:
+            # The change at a cut stays, alone: what comes next may move fast, and is not one cut after another.
+            if self._changes and change > _CUT_LEVELS and change > _CUT_RATIO * float(np.median(self._changes)):
                 self.found.append(number)
                 self._changes.clear()
-            else:
-                self._changes.append(change)
+            self._changes.append(change)
         self._last = levels
 
 

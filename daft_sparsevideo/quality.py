@@ -147,8 +147,8 @@ def source_match_db(source: SourceVideo) -> float:
     encoder = _MATCH_ENCODER.get(source.codec)
     if encoder is None:
         raise ShardFormatError(
-            f"{source.path} is {source.codec}: match_source knows h264, hevc and av1; give crf or psnr_db",
-            shard=source.path,
+            f"{source.name} is {source.codec}: match_source knows h264, hevc and av1; give crf or psnr_db",
+            shard=source.name,
         )
     count = min(_MATCH_FRAMES, source.num_frames)
     frames = [copied_planes(frame) for frame in islice(source.frames(), count)]
@@ -168,6 +168,7 @@ def _encode_alike(
     codec.width, codec.height = source.width, source.height
     codec.pix_fmt = "yuv420p10le" if source.bit_depth == 10 else "yuv420p"
     codec.time_base = Fraction(1, 30)
+    codec.flags |= av.codec.context.Flags.global_header  # as in files: x265 tells of itself there in 2 kB
     codec.options = {"crf": str(crf), "g": str(key_distance)}
     if encoder == "libsvtav1":
         codec.options |= {"preset": "10"}
@@ -192,6 +193,6 @@ def _encode_alike(
 
 
 def _rgb_of(frame: Any, reformatter: VideoReformatter) -> npt.NDArray[np.uint8]:
-    rgb: Any = reformatter.reformat(frame, format="rgb24", threads=1)
+    rgb: Any = reformatter.reformat(frame, format="rgb24")
     plane = rgb.planes[0]
     return np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width * 3]

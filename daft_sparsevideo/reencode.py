@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import daft
@@ -73,7 +73,8 @@ def reencode_ddra(
         closed: Every interval starts anew: larger, but plain players can seek to every anchor.
         crf: Rate factor of the encoder, 0 to 51 (for H.264 1 to 51); smaller is better. 20 where no other quality is
             asked for.
-        psnr_db: The mean RGB PSNR that is to be reached, against the shard's frames; the crf is searched.
+        psnr_db: The mean RGB PSNR that is to be reached, against the shard's frames; the crf is searched until it is
+            within 0.1 dB, or as little above as the encoder's steps allow.
         match_source: Reach the PSNR that encoding the shard once more with its own codec at its own size would.
         episodes: Seconds in the shard where each episode begins; a column of lists, or one list. None (default):
             it is all one. Frames of different episodes never depend on each other.
@@ -104,26 +105,31 @@ def reencode_ddra(
         >>> row["frames"], row["closure_max"]
         (90, 3)
     """
-    settings = Settings(
-        codec, interval, closure, bool(closed), crf, psnr_db, match_source, preset, bool(fragmented), num_threads
-    )
+    settings = Settings(codec, interval, closure, closed, crf, psnr_db, match_source, preset, fragmented, num_threads)
     check_on_error(on_error)
 
     @daft.func.batch(return_dtype=DataType.from_arrow_type(REPORT_TYPE), batch_size=1, use_process=False, max_retries=0)
     def reencode_batch(shard: Series, output: Series, episodes: Series) -> pa.Array:
         return _reencode_rows(shard, output, episodes, settings, io_config=io_config, on_error=on_error)
 
-    if not isinstance(output, (Expression, str, os.PathLike)):
-        raise TypeError(f"output must be a column or a path, not {type(output).__name__}")
-    where = output if isinstance(output, Expression) else daft.lit(os.fspath(output))
-    report: Expression = reencode_batch(shard_column(shard), where, _episode_column(episodes))
+    report: Expression = reencode_batch(shard_column(shard), _output_column(output), _episode_column(episodes))
     return report.alias("reencoded")
+
+
+def _output_column(output: Expression | str | os.PathLike[str]) -> Expression:
+    if isinstance(output, Expression):
+        return output
+    if isinstance(output, (str, os.PathLike)):
+        return daft.lit(os.fspath(output))
+    raise TypeError(f"output must be a column, a path or a URL, not {type(output).__name__}")
 
 
 def _episode_column(episodes: Expression | Sequence[float] | None) -> Expression:
     if episodes is None or isinstance(episodes, Expression):
         return daft.lit(None) if episodes is None else episodes
-    return daft.lit([check_number("episodes", begin_s) for begin_s in episodes])
+    if isinstance(episodes, str) or not isinstance(episodes, Iterable):
+        raise TypeError(f"episodes must be a column, or a list of seconds, not {type(episodes).__name__}")
+    return daft.lit([check_number("each of episodes", begin_s) for begin_s in episodes])
 
 
 def _reencode_rows(
@@ -136,6 +142,7 @@ def _reencode_rows(
     on_error: OnError,
 ) -> pa.Array:
     """What the Daft function calls on every worker."""
+    _check_types(output, episodes)
     reports: list[dict[str, Any] | None] = []
     rows = zip(shard_sources(shard), output.to_pylist(), episodes.to_pylist(), strict=True)
     for source, path, begins_s in rows:
@@ -144,9 +151,20 @@ def _reencode_rows(
             continue
         try:
             report = reencode_shard(source, path, begins_s, settings, io_config)
-        except SparseVideoError as error:
+        except (SparseVideoError, OSError) as error:  # OSError: no room for temporary files
             if on_error == "raise":
                 raise
             report = {"path": path, "error": f"{type(error).__name__}: {error}"}
         reports.append(report)
     return pa.array(reports, REPORT_TYPE)
+
+
+def _check_types(output: Series, episodes: Series) -> None:
+    """Raise TypeError for columns that no row of can be used."""
+    kind = output.datatype()
+    if not (kind.is_string() or kind.is_null()):
+        raise TypeError(f"output must be paths or URLs, but column {output.name()!r} is {kind}")
+    kind = episodes.datatype()
+    is_list = kind.is_list() or kind.is_fixed_size_list()
+    if not (kind.is_null() or (is_list and (kind.dtype.is_numeric() or kind.dtype.is_null()))):
+        raise TypeError(f"episodes must be lists of seconds, but column {episodes.name()!r} is {kind}")

@@ -16,9 +16,9 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 from daft.io import IOConfig
 
-from daft_sparsevideo.arguments import check_count, check_number
+from daft_sparsevideo.arguments import check_count, check_flag, check_number
 from daft_sparsevideo.ddra import MAX_INTERVAL, Closure, ddra_frame_types, encoder_module
-from daft_sparsevideo.errors import GateError, ShardFormatError
+from daft_sparsevideo.errors import GateError, ShardFormatError, SparseVideoError
 from daft_sparsevideo.frames import check_num_threads
 from daft_sparsevideo.gate import check_written
 from daft_sparsevideo.intervals import (
@@ -30,7 +30,7 @@ from daft_sparsevideo.intervals import (
     half_size,
 )
 from daft_sparsevideo.open_shards import ShardSource
-from daft_sparsevideo.output_file import local_file, whole_file
+from daft_sparsevideo.output_file import local_file, require_another_file, whole_file
 from daft_sparsevideo.quality import (
     MAX_CRF,
     MIN_CRF,
@@ -80,6 +80,12 @@ class Settings:
                 raise ValueError(f"interval is {self.interval}; it must be at most {MAX_INTERVAL} frames, or 'auto'")
         if self.closure not in get_args(Closure):
             raise ValueError(f"closure is {self.closure!r}; it must be 3 or 4")
+        for name, flag in (
+            ("closed", self.closed),
+            ("match_source", self.match_source),
+            ("fragmented", self.fragmented),
+        ):
+            check_flag(name, flag)
         if sum((self.crf is not None, self.psnr_db is not None, self.match_source)) > 1:
             raise ValueError("give one of crf, psnr_db and match_source")
         for name, value, least, most in (
@@ -89,6 +95,8 @@ class Settings:
             if value is not None and not least <= check_number(name, value) <= most:
                 raise ValueError(f"{name} is {value}; it must lie in [{least:g}, {most:g}]")
         check_num_threads(self.num_threads)
+        if not isinstance(self.preset, str):
+            raise TypeError(f"preset must be the name of one, not {type(self.preset).__name__}")
         grey = [np.full((side, side), 128, np.uint8) for side in (64, 32, 32)]
         encoder = encoder_module()  # a picture that is encoded tells whether there is such a preset
         tiny = encoder.EncoderSettings(codec=self.codec, width=64, height=64, preset=self.preset, crf=DEFAULT_CRF)
@@ -137,11 +145,14 @@ def reencode_shard(
         io_config: How an output that is a URL is written.
     """
     started = time.monotonic()
-    with local_file(source) as local, whole_file(output, io_config, source=local) as staged:
-        video = SourceVideo.open(local)
+    require_another_file(source.path, output)
+    with local_file(source) as local, whole_file(output, io_config) as staged:
+        video = SourceVideo.open(local, name=source.path)
         job = _Job(video, staged, episode_bounds(video, begins_s), settings)
         crf, quality = job.run()
-        closures = check_written(staged, pts=video.pts, time_base=video.time_base, closure=settings.closure)
+        closures = check_written(
+            staged, name=output, pts=video.pts, time_base=video.time_base, closure=settings.closure
+        )
         return {
             "path": output,
             "frames": video.num_frames,
@@ -176,7 +187,7 @@ def episode_bounds(video: SourceVideo, begins_s: Sequence[float] | None) -> list
         if (frames == NO_FRAME).any():
             outside = float(times_s[frames == NO_FRAME][0])
             raise ShardFormatError(
-                f"an episode begins at {outside:.6f} s of {video.path}: {times.explain_miss(outside)}", shard=video.path
+                f"an episode begins at {outside:.6f} s of {video.name}: {times.explain_miss(outside)}", shard=video.name
             )
         begins.update(frames.tolist())
     return list(pairwise([*sorted(begins), video.num_frames]))
@@ -208,7 +219,7 @@ class _Job:
     """The encoding of one shard."""
 
     video: SourceVideo
-    path: str
+    path: str  # of what is written
     episodes: list[tuple[int, int]]  # first frame, and the one after the last
     settings: Settings
     structures: list[EpisodeStructure] = field(default_factory=list)
@@ -216,6 +227,14 @@ class _Job:
 
     def run(self) -> tuple[float, Quality]:
         """Write the file; returns the crf, and the quality of what was written."""
+        try:
+            return self._run()
+        except SparseVideoError:
+            raise
+        except (ValueError, RuntimeError) as error:  # of the encoder
+            raise ShardFormatError(f"{self.video.name} cannot be encoded: {error}", shard=self.video.name) from error
+
+    def _run(self) -> tuple[float, Quality]:
         settings, video = self.settings, self.video
         target_db = source_match_db(video) if settings.match_source else settings.psnr_db
         crf = DEFAULT_CRF if settings.crf is None else settings.crf
@@ -247,7 +266,7 @@ class _Job:
         if written[crf].psnr_db < target_db - _TOLERANCE_DB:
             best = max(quality.psnr_db for quality in written.values())
             raise GateError(
-                f"{video.path}: a PSNR of {target_db:.2f} dB is not reached, only {best:.2f} dB", shard=video.path
+                f"{video.name}: a PSNR of {target_db:.2f} dB is not reached, only {best:.2f} dB", shard=video.name
             )
         return crf, written[crf]
 
@@ -266,7 +285,7 @@ class _Job:
         seen = 0
 
         def encode(frames: list[Planes], types: str, *, crf_step: float) -> tuple[Any, Any]:
-            at = max(0.0, crf + crf_step)
+            at = max(MIN_CRF[settings.codec], crf + crf_step)
             size = half_size(video.width, video.height)
             quick = settings.of_encoder(video, at, size=size, preset=QUICK_PRESET[settings.codec])
             found: tuple[Any, Any] = encoder_module().trial_encode(quick, frames, types)
@@ -310,20 +329,24 @@ class _Job:
 
     def _encode(self, crf: float) -> None:
         video = self.video
-        writer = encoder_module().ShardWriter(
-            self.path,
-            self.settings.of_encoder(video, crf),
-            time_base=video.time_base,
-            rotation=video.rotation,
-            fragmented=self.settings.fragmented,
-        )
-        frames = video.frames()
-        for (first, stop), structure in zip(self.episodes, self.structures, strict=True):
-            end_pts = int(video.pts[stop]) if stop < video.num_frames else video.end_pts
-            types = self.settings.types(stop - first, structure)
-            writer.encode_episode(_counted(frames, stop - first), video.pts[first:stop], types, end_pts=end_pts)
-        _exhaust(frames)
-        writer.close()
+        writer = None
+        try:
+            writer = encoder_module().ShardWriter(
+                self.path,
+                self.settings.of_encoder(video, crf),
+                time_base=video.time_base,
+                rotation=video.rotation,
+                fragmented=self.settings.fragmented,
+            )
+            frames = video.frames()
+            for (first, stop), structure in zip(self.episodes, self.structures, strict=True):
+                end_pts = int(video.pts[stop]) if stop < video.num_frames else video.end_pts
+                types = self.settings.types(stop - first, structure)
+                writer.encode_episode(_counted(frames, stop - first), video.pts[first:stop], types, end_pts=end_pts)
+            _exhaust(frames)
+            writer.close()
+        finally:
+            del writer  # which deletes an unfinished file: now, and not when the last one forgets the error
 
     def _measure(self) -> Quality:
         return measure_quality(self.video, SourceVideo.open(self.path))

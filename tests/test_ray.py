@@ -22,7 +22,7 @@ SHARDS = 6
 ROWS = 120
 
 
-def query_on_ray(shards: list[str], dataset: str) -> dict[str, Any]:
+def query_on_ray(shards: list[str], dataset: str, folder: str) -> dict[str, Any]:
     """Decode random rows on two workers; runs in a process of its own, which Ray may keep for itself."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
@@ -31,7 +31,7 @@ def query_on_ray(shards: list[str], dataset: str) -> dict[str, Any]:
     from daft import DataType, col
     from ray.cluster_utils import Cluster
 
-    from daft_sparsevideo import decode_frames, lerobot
+    from daft_sparsevideo import decode_frames, lerobot, reencode_ddra
 
     @daft.func(return_dtype=DataType.string())
     def opened_here(frame: Any) -> str:
@@ -59,6 +59,11 @@ def query_on_ray(shards: list[str], dataset: str) -> dict[str, Any]:
             raised = ""
         except Exception as error:  # noqa: BLE001 - of any class: Ray wraps what a worker raises
             raised = str(error)
+        outputs = {"shard": [*shards[:3], shards[0] + ".gone"], "output": [f"{folder}/{i}.mp4" for i in range(4)]}
+        reports = reencode_ddra(
+            col("shard"), output=col("output"), preset="ultrafast", interval=8, num_threads=1, on_error="null"
+        )
+        written = daft.from_pydict(outputs).repartition(4, "shard").select(reports).to_pydict()["reencoded"]
         indexed = lerobot.build_index(dataset).to_pydict()
     finally:
         ray.shutdown()
@@ -77,6 +82,7 @@ def query_on_ray(shards: list[str], dataset: str) -> dict[str, Any]:
         "differing": differing,
         "opened": [sorted(paths) for paths in last_of_worker.values()],
         "raised": raised,
+        "written": sorted((report["path"], report["frames"], report["closure_max"]) for report in written),
         "indexed": sorted(indexed["shard"]),
     }
 
@@ -87,13 +93,16 @@ def test_query_on_two_workers_gives_the_same_pixels_and_opens_each_shard_on_one(
         pictures = (np.roll(picture, 9 * number, axis=1) for picture in draw_scene("mixed", 60, 96, 64))
         shards.append(str(encode(tmp_path / f"{number}.mp4", pictures, params="keyint=24:bframes=3")))
     dataset = write_dataset(tmp_path / "dataset", Plan(version="v2.1"))
-    seen = run_alone(query_on_ray, shards, str(dataset))
+    seen = run_alone(query_on_ray, shards, str(dataset), str(tmp_path / "new"))
     assert seen["rows"] == ROWS + 2
     assert seen["nulls"] == 2
     assert seen["differing"] == 0
     assert len(seen["opened"]) == 2, "both workers decode"
     assert sorted(path for paths in seen["opened"] for path in paths) == sorted(shards), "each shard is opened once"
     assert "there is no file" in seen["raised"]
+    new = [str(tmp_path / "new" / f"{number}.mp4") for number in range(4)]
+    assert seen["written"] == [[path, 60, 3] for path in new[:3]] + [[new[3], None, None]]
+    assert sorted(map(str, (tmp_path / "new").iterdir())) == new[:3]
     videos = sorted(dataset.glob("videos/**/*.mp4"))
     assert seen["indexed"] == [path.relative_to(dataset).as_posix() for path in videos]
     for path in videos:
