@@ -128,7 +128,8 @@ def test_trials_take_a_bounded_number_of_frames(
             return getattr(module, name)
 
         def trial_encode(self, settings: Any, frames: list[Any], types: str) -> Any:
-            trials.append((len(frames), frames[0][0].size))
+            if frames[0][0].shape != (64, 64):  # by which the preset is checked
+                trials.append((len(frames), frames[0][0].size))
             return module.trial_encode(settings, frames, types)
 
     monkeypatch.setattr(shard_encoding, "encoder_module", Spy)

@@ -68,10 +68,9 @@ def test_less_than_the_worst_quality_is_the_worst(tmp_path: Path, source: Path) 
     assert report["psnr_db"] > 5
 
 
-@pytest.mark.parametrize("codec", ["hevc", "h264"])
-@pytest.mark.parametrize("crf", [0, 0.5, 51])
+@pytest.mark.parametrize(("codec", "crf"), [("hevc", 0), ("hevc", 0.5), ("hevc", 51), ("h264", 1), ("h264", 51)])
 def test_ends_of_the_range_can_be_encoded(tmp_path: Path, source: Path, crf: float, codec: str) -> None:
-    report = reencode(source, tmp_path / "after.mp4", codec=codec, crf=crf)
+    report = reencode(source, tmp_path / "after.mp4", codec=codec, crf=crf, interval="auto")
     for name, measured in measured_db(source, tmp_path / "after.mp4").items():
         assert report[name] == pytest.approx(measured, abs=1e-3)
 
@@ -124,7 +123,8 @@ def test_search_stays_in_its_range_and_gives_the_best_it_tried(
         tried[crf] = curve(crf)
         return tried[crf]
 
-    found = search_crf(psnr_at, target_db, 20)
-    assert all(0 <= crf <= 51 for crf in tried)
+    found = search_crf(psnr_at, target_db, 20, min_crf=1, tries=6, tolerance_db=0.1)
+    assert all(1 <= crf <= 51 for crf in tried)
     assert len(tried) <= 6
-    assert abs(tried[found] - target_db) == min(abs(psnr - target_db) for psnr in tried.values())
+    enough = [psnr for psnr in tried.values() if psnr >= target_db - 0.1]
+    assert tried[found] >= target_db - 0.1 if enough else tried[found] == max(tried.values())

@@ -364,7 +364,7 @@ def test_nulls_give_null(tmp_path: Path) -> None:
         ({"crf": 20, "match_source": True}, ValueError, "give one of"),
         ({"match_source": "yes"}, TypeError, "match_source must be"),
         ({"closed": "no"}, TypeError, "closed must be"),
-        ({"preset": "quick"}, ValueError, "preset is 'quick'"),
+        ({"preset": "quick"}, ValueError, "no preset quick"),
         ({"preset": 5}, TypeError, "preset must be"),
         ({"num_threads": 0}, ValueError, "num_threads is 0"),
         ({"num_threads": "all"}, TypeError, "num_threads must be"),
