@@ -137,12 +137,13 @@ class DecordReader:
 PROJECT = "VideoDecoder"
 PYAV = "PyAV"
 TORCHCODEC_EXACT = "TorchCodec exact"
+TORCHCODEC_APPROXIMATE = "TorchCodec approximate"
 
 READERS: dict[str, Callable[..., FrameReader]] = {
     PROJECT: SparseVideoReader,
     PYAV: PyAvReader,
     TORCHCODEC_EXACT: partial(TorchCodecReader, seek_mode="exact"),
-    "TorchCodec approximate": partial(TorchCodecReader, seek_mode="approximate"),
+    TORCHCODEC_APPROXIMATE: partial(TorchCodecReader, seek_mode="approximate"),
     "decord": DecordReader,
 }
 """Every reader is called as `reader(shard, fps=fps, num_threads=num_threads)`."""

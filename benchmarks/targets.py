@@ -76,3 +76,29 @@ CACHED_OPEN = Target("opening a shard whose index is cached", 0.3, "at most", " 
 ANCHOR_CACHE = Target("pictures without the cache / with it", 2, "at least", "x")
 TWO_CORES = Target("wall time of one core / of two", 1.8, "at least", "x")
 STREAMING_MEMORY = Target("peak memory of 20,000 frames through to_arrow_iter", 600, "at most", " MB")
+
+LEROBOT_AV1_BYTES = "bytes of DDRA HEVC / LeRobot's AV1"
+LEROBOT_AV1_BYTES_4 = "bytes of DDRA HEVC, closure 4 / LeRobot's AV1"
+PAPER_HEVC_BYTES = "bytes of DDRA HEVC / the paper's setting"
+PAPER_H264_BYTES = "bytes of DDRA H.264 / the paper's setting"
+DDRA_BYTES = {
+    "static": (
+        Target(LEROBOT_AV1_BYTES, 0.32, "at most", "x"),
+        Target(LEROBOT_AV1_BYTES_4, 0.28, "at most", "x"),
+        Target(PAPER_HEVC_BYTES, 0.85, "at most", "x"),
+        Target(PAPER_H264_BYTES, 0.75, "at most", "x"),
+    ),
+    "moving": (
+        Target(LEROBOT_AV1_BYTES, 0.48, "at most", "x"),
+        Target(LEROBOT_AV1_BYTES_4, 0.45, "at most", "x"),
+        Target(PAPER_HEVC_BYTES, 0.65, "at most", "x"),
+        Target(PAPER_H264_BYTES, 0.70, "at most", "x"),
+    ),
+}
+"""At equal RGB PSNR, of a view that stands still and of one that moves."""
+ENCODE_SPEED = Target("CPU of libx265 medium / the DDRA encoder, at equal PSNR", 0.8, "at least", "x")
+INTERVAL_CHOICE = Target("choosing intervals, of the CPU of reencode_ddra", 25, "at most", " %")
+DDRA_OVER_NATIVE = Target("CPU of TorchCodec exact on the native video / VideoDecoder", 4, "at least", "x")
+DDRA_OVER_AV1 = Target("CPU of the best peer on LeRobot's AV1 / VideoDecoder", 1.2, "at least", "x")
+PICTURES_ALONE = Target("most pictures that a frame takes", 3, "at most", "")
+PICTURES_TOGETHER = Target("pictures a frame when 16 random ones are asked", 2.5, "at most", "")
