@@ -3,12 +3,14 @@
 # make test         everything that must pass: lint, native tests under sanitizers, Python tests
 # make exactness    the whole exactness protocol, 17,000 requests
 # make bench        ratios beside other readers, on DATASET="folder ..."
+# make bench-ddra   what reencode_ddra writes, beside other encoders, on MASTERS=folder DATASET="h264 [av1]"
 # make lint | native-test | stub | clean
 #
 # All of it works in .venv. Missing system packages: root gets them through apt, others are told the command.
 PYTHON ?= python3
 VENV ?= .venv
 DATASET ?=
+MASTERS ?=
 # PEERS=0 leaves out what is only compared with (torch is large); the tests that need it are skipped.
 PEERS ?= 1
 
@@ -16,7 +18,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DELETE_ON_ERROR:
-.PHONY: demo test exactness bench lint tidy native-test stub stub-is-fresh clean
+.PHONY: demo test exactness bench bench-ddra lint tidy native-test stub stub-is-fresh clean
 
 BIN := $(VENV)/bin
 JOBS := $(shell nproc)
@@ -40,6 +42,10 @@ exactness: $(ALL)
 bench: $(ALL)
 	@[ -n "$(DATASET)" ] || { echo 'usage: make bench DATASET="folder of a LeRobot v3 dataset ..."'; exit 2; }
 	$(BIN)/python -m benchmarks $(DATASET)
+
+bench-ddra: $(ALL)
+	@[ -n "$(MASTERS)" ] && [ -n "$(DATASET)" ] || { echo 'usage: make bench-ddra MASTERS="folder of lossless videos" DATASET="folder of a LeRobot v3 dataset in H.264 [the same in AV1]"'; exit 2; }
+	$(BIN)/python -m benchmarks.ddra $(MASTERS) $(DATASET) $(if $(CALIBRATE),--calibrate)
 
 lint: $(ALL) stub-is-fresh tidy
 	$(BIN)/ruff check .

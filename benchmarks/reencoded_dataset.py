@@ -34,8 +34,6 @@ CONTESTANTS: dict[str, tuple[str, ...]] = {
 }
 """Who reads which form of the videos."""
 
-AV1_PEERS = tuple(f"{reader}, {AV1}" for reader in CONTESTANTS[AV1])
-
 Rounds = dict[str, list[Cost]]
 
 
@@ -117,12 +115,12 @@ def measure_access(
 
     Args:
         forms: The datasets, by the keys of `CONTESTANTS`; of the same episodes.
-        num_batches: How many batches: 16 random frames of one episode from every camera.
+        num_batches: How many: each is 16 random frames of one episode from every camera.
         num_threads: Decoder threads of one reader.
         seed: Fixes which frames are asked.
 
     Returns:
-        The costs of every "reader, form", and how many frames were not those that PyAV sees in the DDRA videos.
+        The costs of every "reader, form" that could read it, and how many frames were not those that PyAV sees in the DDRA videos.
 
     """
     differing: Counter[str] = Counter()
@@ -130,7 +128,7 @@ def measure_access(
 
     def compare(_: int, results: Mapping[str, Digests]) -> None:
         right = results[f"{PYAV}, {DDRA}"]
-        for name in exact:
+        for name in sorted(exact & results.keys()):
             differing[name] += sum(one != other for one, other in zip(results[name], right, strict=True))
 
     asked = {form: batches(dataset, "random", num_batches, seed=seed) for form, dataset in forms.items()}
@@ -141,7 +139,8 @@ def measure_access(
                 reader = processes.enter_context(ReaderProcess(name, fps=dataset.fps, num_threads=num_threads))
                 failure = reader.failure(dataset.shards[0])
                 if failure is not None:
-                    raise RuntimeError(f"{name} cannot read {dataset.shards[0]}: {failure}")
+                    print(f"left out: {name}, {form} ({failure})")
+                    continue
 
                 def cold(turn: int, reader: ReaderProcess = reader, form: str = form) -> tuple[Digests, Cost]:
                     return reader.cold(asked[form][turn])
