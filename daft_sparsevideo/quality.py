@@ -126,11 +126,15 @@ def search_crf(
 
 
 def _next_crf(tried: dict[float, float], target_db: float) -> float:
-    """On the line through the tries on both sides of the target, or through the two that are nearest to it."""
-    finer = [crf for crf, psnr in tried.items() if psnr >= target_db]
-    coarser = [crf for crf, psnr in tried.items() if psnr < target_db]
-    nearest = sorted(tried, key=lambda crf: abs(tried[crf] - target_db))[:2]
-    one, other = (max(finer), min(coarser)) if finer and coarser else (nearest[0], nearest[-1])
+    """Between the tries on both sides of the target, or on the line through the two that are nearest to it."""
+    finer = max((crf for crf, psnr in tried.items() if psnr >= target_db), default=None)
+    coarser = min((crf for crf, psnr in tried.items() if psnr < target_db), default=None)
+    if finer is not None and coarser is not None and finer < coarser:
+        share = (tried[finer] - target_db) / (tried[finer] - tried[coarser])
+        share = min(max(share, 0.1), 0.9) if len(tried) < 4 else 0.5  # a curve that bends, or goes in steps, is halved
+        return finer + share * (coarser - finer)
+    nearest = sorted(tried, key=lambda crf: abs(tried[crf] - target_db))
+    one, other = nearest[0], nearest[min(1, len(nearest) - 1)]
     slope = (tried[one] - tried[other]) / (other - one) if one != other else _DB_PER_CRF
     return one + (tried[one] - target_db) / max(slope, _LEAST_DB_PER_CRF)
 

@@ -52,7 +52,7 @@ DEFAULT_CRF = 20.0
 _QUALITY_SAMPLES = 4  # stretches of a shard by which a crf is searched
 _QUALITY_SAMPLE_BYTES = 256 << 20
 _SAMPLE_TRIES, _SAMPLE_TOLERANCE_DB = 6, 0.02
-_WHOLE_TRIES, _TOLERANCE_DB = 5, 0.1  # whole encodes until the PSNR that is asked for is reached; mostly one
+_WHOLE_TRIES, _TOLERANCE_DB = 7, 0.1  # whole encodes until the PSNR that is asked for is reached; mostly one
 
 
 @dataclass(frozen=True)
